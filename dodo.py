@@ -1,0 +1,5 @@
+"""doit tasks of elfkiln."""
+
+
+def task_hello():
+    return {"actions": None}

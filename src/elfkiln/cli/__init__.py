@@ -1,0 +1,22 @@
+"""The `elfkiln` command: one module per verb."""
+
+from __future__ import annotations
+
+import sys
+
+# Verb -> module below elfkiln.cli. A verb's module has HELP (one line), SPEC (an Arguments spec) and run(arguments).
+VERBS: dict[str, str] = {}
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one verb and return its exit code: 0 done, 1 something missing or differing, 2 usage or refused input."""
+    words = sys.argv[1:] if argv is None else argv
+    if words and words[0] == "check-missing":
+        from elfkiln.fast_check import main as fast_check
+
+        answer = fast_check(words[1:])
+        if answer is not None:
+            return answer
+    from elfkiln.cli.dispatch import dispatch
+
+    return dispatch(words)

@@ -1,0 +1,71 @@
+"""Arguments of the verbs: `key=value` words, flags and plain words, the same on the command line and in doit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from elfkiln.errors import Refused
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """What a verb takes: keys of `key=value` words, `--flags` (each with a value or none), and plain words.
+
+    `keys` and `valued` map a name to its help text, `flags` likewise for those without a value. `words` names the
+    plain words in order; `optional_words` of them, counted from the end, may be left out.
+    """
+
+    keys: Mapping[str, str] = field(default_factory=dict)
+    flags: Mapping[str, str] = field(default_factory=dict)
+    valued: Mapping[str, str] = field(default_factory=dict)
+    words: tuple[str, ...] = ()
+    optional_words: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """What a verb was given, already checked against its `Spec`."""
+
+    keys: Mapping[str, str]
+    flags: frozenset[str]
+    valued: Mapping[str, str]
+    words: tuple[str, ...]
+
+    @property
+    def json(self) -> bool:
+        """Whether `--json` was given; every verb takes it."""
+        return "--json" in self.flags
+
+
+def parse(verb: str, spec: Spec, given: list[str]) -> Arguments:
+    """Check the words after a verb against its spec; raise `Refused` naming the word that does not fit."""
+    keys: dict[str, str] = {}
+    valued: dict[str, str] = {}
+    flags: set[str] = set()
+    words: list[str] = []
+    rest = iter(given)
+    for word in rest:
+        name, equals, value = word.partition("=")
+        if word in spec.flags or word == "--json":
+            flags.add(word)
+        elif name in spec.valued:
+            text = value if equals else next(rest, None)
+            if text is None:
+                raise Refused(f"{verb}: {name} takes a value; see elfkiln {verb} --help")
+            valued[name] = text
+        elif word.startswith("-n") and word[2:].isdigit() and "-n" in spec.valued:
+            valued["-n"] = word[2:]
+        elif word.startswith("-") and word != "-":
+            raise Refused(f"{verb}: {word} is not an option of this verb; see elfkiln {verb} --help")
+        elif equals and (name in spec.keys):
+            keys[name] = value
+        elif equals and "/" not in name and name.isidentifier():
+            known = ", ".join(f"{key}=" for key in spec.keys) or "none"
+            raise Refused(f"{verb}: {name}= is not an argument of this verb; it takes {known}")
+        else:
+            words.append(word)
+    least, most = len(spec.words) - spec.optional_words, len(spec.words)
+    if not least <= len(words) <= most:
+        raise Refused(f"{verb}: takes {' '.join(spec.words) or 'no plain words'}, found {' '.join(words) or 'none'}")
+    return Arguments(keys, frozenset(flags), valued, tuple(words))

@@ -1,0 +1,58 @@
+"""The errors a caller may meet: one hierarchy, one line each, an exit code each."""
+
+from __future__ import annotations
+
+EXIT_DONE = 0
+EXIT_DIFFERS = 1
+EXIT_REFUSED = 2
+
+
+class ElfkilnError(Exception):
+    """Anything elfkiln refuses or finds wrong; its text is one line fit for a terminal."""
+
+    exit_code = EXIT_REFUSED
+
+
+class Refused(ElfkilnError):
+    """Input or usage that cannot be honoured (exit code 2)."""
+
+
+class Differs(ElfkilnError):
+    """Something asked for is missing, damaged or not what its name says (exit code 1)."""
+
+    exit_code = EXIT_DIFFERS
+
+
+class BuildFailed(Differs):
+    """A tool of the toolchain failed, or ended well without its output (exit code 1)."""
+
+
+class SimulationFailed(Differs):
+    """A simulated run ended in a misuse, a deadlock or an access out of range (exit code 1)."""
+
+
+def refusal(what: str, *, expected: object, found: object, remedy: str = "") -> Refused:
+    """Build a `Refused` that names the field or file, what was expected, what was found and what to do.
+
+    >>> str(refusal("roles.yaml: hidden", expected="a positive integer", found="-1", remedy="correct the table"))
+    'roles.yaml: hidden: expected a positive integer, found -1; correct the table'
+    """
+    return Refused(mismatch_line(what, expected=expected, found=found, remedy=remedy))
+
+
+def mismatch_line(what: str, *, expected: object, found: object, remedy: str = "") -> str:
+    """Return the one-line form every refusal uses; line breaks and overlong values of the input are folded."""
+    line = f"{what}: expected {brief(expected)}, found {brief(found)}"
+    return f"{line}; {remedy}" if remedy else line
+
+
+def brief(value: object, limit: int = 160) -> str:
+    """Return the text of a value on one line of at most `limit` characters, escapes shown.
+
+    >>> brief("a\\nb")
+    'a\\\\nb'
+    """
+    text = str(value)
+    if len(text) > limit:
+        text = text[: limit - 3] + "..."
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
