@@ -54,6 +54,6 @@ def read_lock(path: Path) -> Lock:
         raise refusal(f"{path.name}: target", expected="one table per target", found=sections)
     pins = {name: TargetPin(name, section, sha256_hex(canonical_json(section))) for name, section in sections.items()}
     default = table.get("default_target")
-    if default not in pins:
+    if not isinstance(default, str) or default not in pins:
         raise refusal(f"{path.name}: default_target", expected="one of " + ", ".join(sorted(pins)), found=default)
     return Lock(path, default, pins)
