@@ -1,0 +1,58 @@
+"""Writing files so that a reader sees the old bytes or the new, never a part, whatever ends the process."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from elfkiln.errors import Refused
+
+
+def sync_folder(folder: Path) -> None:
+    """Make a rename within `folder` durable."""
+    descriptor = os.open(folder, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_atomic(path: Path, data: bytes, *, scratch: Path | None = None, mode: int = 0o644) -> None:
+    """Write `data` to `path`: temporary file, fsync, rename, fsync of the folder.
+
+    `scratch` is where the temporary file lies (same file system; default: beside `path`). Raises `Refused` with one
+    line when the disk is full or the place is not writable; the old file then stands untouched.
+    """
+    try:
+        with _temporary(scratch or path.parent) as (stream, part):
+            os.fchmod(stream.fileno(), mode)
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+            part.replace(path)
+        sync_folder(path.parent)
+    except OSError as error:
+        raise storage_refusal(path, error) from error
+
+
+@contextlib.contextmanager
+def _temporary(folder: Path) -> Iterator[tuple[tempfile._TemporaryFileWrapper[bytes], Path]]:
+    folder.mkdir(parents=True, exist_ok=True)
+    stream = tempfile.NamedTemporaryFile(dir=folder, prefix=".part-", delete=False)  # noqa: SIM115
+    part = Path(stream.name)
+    try:
+        with stream:
+            yield stream, part
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def storage_refusal(path: Path, error: OSError) -> Refused:
+    """Return the one-line `Refused` for a failed write or read of `path`."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return Refused(f"{path}: no space left on the device; free some and run again, nothing was half-written")
+    return Refused(f"{path}: {error.strerror or error}")
