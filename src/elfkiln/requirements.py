@@ -1,0 +1,46 @@
+"""What a model asks for: its plan if it has one, else its role table, turned into the names the engine will open."""
+
+from __future__ import annotations
+
+from elfkiln.artifact_set import Requirement, RequirementSet, Use
+from elfkiln.errors import refusal
+from elfkiln.project import Project
+from elfkiln.role_table import checked_model_name, read_role_table
+
+__all__ = ["PLAN_FILE", "ROLES_FILE", "Requirement", "RequirementSet", "Use", "all_models", "model_requirements"]
+
+PLAN_FILE = "plan.json"
+ROLES_FILE = "roles.yaml"
+
+
+def all_models(project: Project) -> tuple[str, ...]:
+    """Return the names of the models below plans/, sorted: every folder with a plan.json or a roles.yaml."""
+    if not project.plans.is_dir():
+        return ()
+    return tuple(
+        sorted(
+            folder.name
+            for folder in project.plans.iterdir()
+            if (folder / PLAN_FILE).is_file() or (folder / ROLES_FILE).is_file()
+        )
+    )
+
+
+def model_requirements(project: Project, model: str, layout: str | None = None) -> RequirementSet:
+    """Return what the engine will ask for to run `model`.
+
+    The plan of the model decides where there is one, else its role table; `layout` (default: the model's own) picks
+    another layout of a role table. Raises `Refused` for a hostile or unknown model name, a layout the model cannot
+    have, and whatever the plan or table is refused for.
+    """
+    folder = project.plans / checked_model_name(model)
+    if (folder / PLAN_FILE).is_file():
+        from elfkiln.plan.requirements import folder_requirements
+
+        return folder_requirements(folder, layout)
+    if (folder / ROLES_FILE).is_file():
+        return read_role_table(folder / ROLES_FILE).requirements(layout)
+    known = ", ".join(all_models(project)) or "none"
+    raise refusal(
+        f"model={model}", expected=f"a folder below plans/ with plan.json or roles.yaml ({known})", found=model
+    )
