@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from elfkiln.artifact_set import Requirement, RequirementSet, Use
-from elfkiln.errors import refusal
+from elfkiln.errors import Refused
 from elfkiln.project import Project
 from elfkiln.role_table import checked_model_name, read_role_table
 
@@ -41,6 +41,4 @@ def model_requirements(project: Project, model: str, layout: str | None = None) 
     if (folder / ROLES_FILE).is_file():
         return read_role_table(folder / ROLES_FILE).requirements(layout)
     known = ", ".join(all_models(project)) or "none"
-    raise refusal(
-        f"model={model}", expected=f"a folder below plans/ with plan.json or roles.yaml ({known})", found=model
-    )
+    raise Refused(f"model={model}: no plan.json or roles.yaml in plans/{model}; known models: {known}")
