@@ -67,7 +67,11 @@ class Dim:
 
 @dataclass(frozen=True, slots=True)
 class Fifo:
-    """An object FIFO. `depths[0]` is the producer's, then one per consumer (one number in the module is repeated)."""
+    """An object FIFO. `depths[0]` is the producer's, then one per consumer (one number in the module is repeated).
+
+    `depth_per_end` says that the module names a depth for each end: the lowering then takes consumers at their word,
+    while one number lets it give a consumer core only what the core's program needs.
+    """
 
     name: str
     producer: Tile
@@ -78,6 +82,7 @@ class Fifo:
     from_stream: tuple[tuple[Dim, ...], ...] = ()
     repeat_count: int = 0
     via_dma: bool = False
+    depth_per_end: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,6 +236,8 @@ class Task:
 
     `sizes`/`strides` have 4 entries (outermost first, the outermost is the repeat) or none for a linear transfer;
     `length` is the number of elements of one run. `number` is its position among the sequence's tasks.
+    `configured_at` is the number of the sequence's steps that stand before the task's configuration: from there on it
+    holds a buffer descriptor (None: from its start on).
     """
 
     number: int
@@ -243,6 +250,7 @@ class Task:
     repeat_count: int
     issue_token: bool
     burst_length: int = 0
+    configured_at: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
