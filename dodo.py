@@ -1,5 +1,50 @@
-"""doit tasks of elfkiln."""
+"""The doit tasks of elfkiln. Each runs one verb: `doit elfs model=bonsai2-27b` is `elfkiln elfs model=bonsai2-27b`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from doit import doit_cmd
+
+from elfkiln.doit_tasks import CONFIG, OneLineReporter, given_variables, verb_task
+
+DOIT_CONFIG = CONFIG | {"reporter": OneLineReporter}
+
+# Verb -> what `doit list` says, whether words may follow the task's name, and doit options passed on as flags.
+JOBS = {"name": "jobs", "short": "n", "type": str, "default": "", "help": "how many recipes are built at once"}
+REBUILD = {"name": "rebuild", "long": "rebuild", "type": bool, "default": False, "help": "build also what is there"}
+VERBS: dict[str, tuple[str, bool, tuple[dict[str, Any], ...]]] = {
+    "elfs": ("build, check and register every ELF of model=", False, (JOBS, REBUILD)),
+    "check-missing": ("say which ELFs of model= are missing or damaged", False, ()),
+    "lookup": ("print digest, size and recipe of model= or of a name or pattern", True, ()),
+    "install": ("put the ELFs of model= into dir=", False, ()),
+    "explain": ("say why a NAME would be rebuilt", True, ()),
+    "verify": ("run every ELF of model= and compare each int32 with numpy", False, ()),
+    "design": ("run a generator FILE.py on iron_sim and print its module", True, ()),
+}
 
 
-def task_hello():
-    return {"actions": None}
+def task_verbs() -> Iterator[dict[str, Any]]:
+    """One task per verb."""
+    for verb, (doc, takes_words, options) in VERBS.items():
+        yield verb_task(verb, given_variables(doit_cmd), options=options, takes_words=takes_words, doc=doc)
+
+
+def task_test() -> dict[str, Any]:
+    """Run the whole test suite with pytest."""
+    return {
+        "actions": [f'"{sys.executable}" -m pytest -n auto %(words)s'],
+        "pos_arg": "words",
+        "verbosity": 2,
+        "io": {"capture": False},
+        "doc": "run the whole test suite",
+    }
+
+
+def task_help_elfkiln() -> dict[str, Any]:
+    """Say what there is; what plain `doit` does."""
+    from elfkiln.doit_tasks import run_verb
+
+    return {"basename": "help-elfkiln", "actions": [(run_verb, ["help", []])], "verbosity": 2, "doc": "list the verbs"}

@@ -5,7 +5,14 @@ from __future__ import annotations
 import sys
 
 # Verb -> module below elfkiln.cli. A verb's module has HELP (one line), SPEC (an Arguments spec) and run(arguments).
-VERBS: dict[str, str] = {}
+VERBS: dict[str, str] = {
+    "check-missing": "check_missing",
+    "elfs": "elfs",
+    "explain": "explain",
+    "install": "install",
+    "list": "list_models",
+    "lookup": "lookup",
+}
 
 
 def main(argv: list[str] | None = None) -> int:

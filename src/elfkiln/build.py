@@ -1,0 +1,256 @@
+"""Builds the ELFs of models: one doit task per recipe, up to date iff the store has the recipe's verified bytes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock
+
+from elfkiln.artifacts import Artifact, find_artifact, put_artifact
+from elfkiln.canonical import file_sha256
+from elfkiln.errors import EXIT_DONE, BuildFailed, Differs, ElfkilnError
+from elfkiln.files import storage_refusal
+from elfkiln.jobs import Failure, Job, plan_jobs
+from elfkiln.progress import Progress
+from elfkiln.project import Project
+from elfkiln.registry import Entry, load_registry, register
+from elfkiln.requirements import RequirementSet
+from elfkiln.store import Store
+from elfkiln.targets import Builder
+from elfkiln.workspace import private_folder, sweep
+
+
+@dataclass(frozen=True, slots=True)
+class BuildReport:
+    """What a build came to: names and recipes asked for, keys built, keys that were up to date, keys that failed."""
+
+    target: str
+    toolchain: str
+    names: int
+    recipes: int
+    built: tuple[str, ...]
+    up_to_date: tuple[str, ...]
+    failures: tuple[Failure, ...]
+
+    @property
+    def exit_code(self) -> int:
+        """0 when every name is there; else the highest code among the failures."""
+        return max((failure.exit_code for failure in self.failures), default=EXIT_DONE)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the report as a JSON value."""
+        return {
+            "target": self.target,
+            "toolchain": self.toolchain,
+            "names": self.names,
+            "recipes": self.recipes,
+            "built": list(self.built),
+            "up_to_date": list(self.up_to_date),
+            "failed": [{"name": failure.key, "reason": failure.reason} for failure in self.failures],
+        }
+
+    def summary(self) -> str:
+        """Return the closing line."""
+        head = f"{self.names} names, {self.recipes} recipes"
+        if self.failures:
+            return f"{head}: {len(self.built)} built, {len(self.up_to_date)} up to date, {len(self.failures)} failed"
+        if not self.built:
+            return f"{head}: nothing to do, every ELF is registered and its bytes verify"
+        return f"{head}: {len(self.built)} built and registered, {len(self.up_to_date)} up to date"
+
+
+def build_elfs(
+    project: Project,
+    builder: Builder,
+    sets: Iterable[RequirementSet],
+    *,
+    jobs: int | None = None,
+    rebuild: bool = False,
+    progress: Progress | None = None,
+) -> BuildReport:
+    """Build, check and register every ELF that the requirement sets ask for.
+
+    `jobs` recipes are built at once (default: the number of processors). `rebuild` builds also what is up to date,
+    so that its digest is compared with the registered one. A failure stops nobody else. Raises nothing for a failed
+    recipe: the report lists it.
+    """
+    show = progress or Progress.silent()
+    show.headline(f"target {builder.pin.name}, toolchain {builder.pin.digest[:12]} ({builder.describe()})")
+    registered = load_registry(project.registry_file).entries(builder.pin.name)
+    todo, refused = plan_jobs(project, builder, sets)
+    names = sum(len(job.wanted) for job in todo) + len(refused)
+    run = _Run(project, builder, Store(project.store), rebuild, show, registered)
+    for failure in refused:
+        show.failed(failure.key, failure.reason)
+        run.failures.append(failure)
+    if todo:
+        sweep(project.out / "work")
+        run.all(todo, jobs or os.cpu_count() or 1)
+    report = BuildReport(
+        builder.pin.name,
+        builder.pin.digest,
+        names,
+        len(todo),
+        tuple(sorted(run.built)),
+        tuple(sorted(run.up_to_date)),
+        tuple(sorted(run.failures, key=lambda failure: failure.key)),
+    )
+    show.close(report.summary(), [(failure.key, failure.reason) for failure in report.failures])
+    return report
+
+
+@dataclass(slots=True)
+class _Run:
+    """One call of `build_elfs` while it works; its lists are appended to from doit's worker threads."""
+
+    project: Project
+    builder: Builder
+    store: Store
+    rebuild: bool
+    progress: Progress
+    registered: Mapping[str, Entry]
+    built: list[str] = field(default_factory=list)
+    up_to_date: list[str] = field(default_factory=list)
+    failures: list[Failure] = field(default_factory=list)
+
+    def all(self, todo: tuple[Job, ...], jobs: int) -> None:
+        """Run one doit task per recipe; doit's own database is a throw-away, the store and registry.yaml decide."""
+        from doit.cmd_base import ModuleTaskLoader
+        from doit.doit_cmd import DoitMain
+
+        self.progress.start(len(todo))
+        with private_folder(self.project.out / "work") as folder:
+            config = {
+                "dep_file": str(folder / "doit.json"),
+                "backend": "json",
+                "continue": True,
+                "verbosity": 0,
+                "num_process": min(jobs, len(todo)),
+                "par_type": "thread",
+                "reporter": _silent_reporter(),
+            }
+            namespace = {"DOIT_CONFIG": config, "task_recipe": lambda: self._tasks(todo)}
+            DoitMain(ModuleTaskLoader(namespace)).run([])
+
+    def _tasks(self, todo: tuple[Job, ...]) -> Iterator[dict[str, Any]]:
+        for job in todo:
+            yield {
+                "name": job.recipe.digest,
+                "uptodate": [(self.known, [job])],
+                "actions": [(self.make, [job])],
+                # doit swaps sys.stdout around captured actions, which threads would do to each other.
+                "io": {"capture": False},
+            }
+
+    def known(self, job: Job) -> bool:
+        """Whether the recipe is registered under every name, or at least stored, and all its bytes verify.
+
+        What is stored but not registered (a build killed in between, another model's names) is registered now.
+        """
+        if self.rebuild:
+            return False
+        try:
+            if not self._registered(job):
+                artifact = find_artifact(self.store, job.recipe.digest)
+                if artifact is None:
+                    return False
+                self._admit(job, artifact, self.store.path(artifact.elf))
+        except ElfkilnError as error:
+            self._fail(job, error)
+            return True
+        self.up_to_date += [key for key, _ in job.wanted]
+        self.progress.done(job.title, built=False)
+        return True
+
+    def _registered(self, job: Job) -> bool:
+        entries = [self.registered.get(key) for key, _ in job.wanted]
+        if any(entry is None or entry.recipe != job.recipe.digest for entry in entries):
+            return False
+        digests = {digest for e in entries if e for digest in (e.elf, e.manifest, e.design, e.recipe)}
+        return all(self.store.holds(digest) for digest in digests)
+
+    def make(self, job: Job) -> bool:
+        """Build one recipe and register its names; returns True always, failures are in the report."""
+        try:
+            with self._only_one(job):
+                # Another process may have built it while this one waited.
+                artifact = None if self.rebuild else find_artifact(self.store, job.recipe.digest)
+                if artifact is None:
+                    self.progress.begin(job.title)
+                    self._build(job)
+                else:
+                    self._admit(job, artifact, self.store.path(artifact.elf))
+            self.built += [key for key, _ in job.wanted]
+            self.progress.done(job.title, built=True)
+        except ElfkilnError as error:
+            self._fail(job, error)
+        except OSError as error:
+            self._fail(job, storage_refusal(Path(error.filename or self.project.out), error))
+        return True
+
+    @contextmanager
+    def _only_one(self, job: Job) -> Iterator[None]:
+        locks = self.project.out / "locks"
+        locks.mkdir(parents=True, exist_ok=True)
+        with FileLock(locks / f"{job.recipe.digest}.lock"):
+            yield
+
+    def _build(self, job: Job) -> None:
+        with private_folder(self.project.out / "work") as folder:
+            result = self.builder.build(job.generator, folder)
+            if not result.elf.is_file():
+                raise BuildFailed(f"{job.title}: the toolchain ended well but wrote no ELF; see the build log")
+            for _, requirement in job.wanted:
+                self.builder.check(result.elf, requirement.name, requirement.sealed)
+            self._refuse_drift(job, result.elf)
+            artifact = put_artifact(
+                self.store, job.recipe, result.elf.read_bytes(), result.design, job.generator.text, result.log
+            )
+        self._register(job, artifact)
+
+    def _admit(self, job: Job, artifact: Artifact, elf: Path) -> None:
+        """Register an artifact the store already has, after the same checks as a fresh one."""
+        for _, requirement in job.wanted:
+            self.builder.check(elf, requirement.name, requirement.sealed)
+        self._refuse_drift(job, elf)
+        self._register(job, artifact)
+
+    def _refuse_drift(self, job: Job, elf: Path) -> None:
+        """Raise `Differs` when the registry has this very recipe with other bytes: the build is not reproducible."""
+        found = file_sha256(elf)
+        for key, _ in job.wanted:
+            entry = self.registered.get(key)
+            if entry is not None and entry.recipe == job.recipe.digest and entry.elf != found:
+                raise Differs(
+                    f"same recipe, other bytes: expected sha256:{entry.elf} (registry.yaml), found sha256:{found}; "
+                    f"the toolchain or the machine is not the one that was registered"
+                )
+
+    def _register(self, job: Job, artifact: Artifact) -> None:
+        entries = {
+            key: Entry(
+                artifact.elf,
+                artifact.size,
+                artifact.recipe,
+                artifact.manifest,
+                artifact.design,
+                requirement.columns,
+            )
+            for key, requirement in job.wanted
+        }
+        register(self.project.registry_file, self.project.out / "locks", self.builder.pin.name, entries)
+
+    def _fail(self, job: Job, error: ElfkilnError) -> None:
+        self.failures += [Failure(key, str(error), error.exit_code) for key, _ in job.wanted]
+        self.progress.failed(job.title, str(error))
+
+
+def _silent_reporter() -> type:
+    from doit.reporter import ZeroReporter
+
+    return ZeroReporter

@@ -1,0 +1,86 @@
+"""Writes the flat index that `elfkiln check-missing` reads on its fast path."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from elfkiln import contract, fast_check
+from elfkiln.artifact_set import RequirementSet
+from elfkiln.errors import ElfkilnError, Refused
+from elfkiln.files import write_atomic
+from elfkiln.jobs import registry_key
+from elfkiln.project import Project
+from elfkiln.registry import load_registry
+from elfkiln.requirements import PLAN_FILE, ROLES_FILE, model_requirements
+from elfkiln.toolchain_lock import read_lock
+
+# The code whose answer the index holds; a change to any of it makes the index stale.
+_READERS = (
+    "contract.py",
+    "names.py",
+    "artifact_set.py",
+    "requirements.py",
+    "role_table.py",
+    "check_index.py",
+    "fast_check.py",
+    "jobs.py",
+    "registry.py",
+    "plan",
+)
+
+
+def current_index(project: Project, model: str) -> fast_check.Index:
+    """Return the model's index, written anew if it was not current; raises what the model's tables are refused for."""
+    index = fast_check.read_index(str(project.root), model)
+    if index is None:
+        write_index(project, model)
+        index = fast_check.read_index(str(project.root), model)
+        if index is None:
+            raise Refused(f"model={model}: its files change while they are read; run again when nobody writes them")
+    return index
+
+
+def write_index(project: Project, model: str) -> None:
+    """Write out/index/<model>.txt from the model's plan or role table, registry.yaml and toolchain.lock."""
+    own = model_requirements(project, model)
+    lock = read_lock(project.lock_file)
+    sources = (
+        project.registry_file,
+        project.lock_file,
+        *(project.plans / model / name for name in (PLAN_FILE, ROLES_FILE)),
+    )
+    lines = [fast_check.HEADER]
+    lines += [f"source\t{os.path.relpath(p, project.root)}\t{fast_check.digest_of(str(p))}" for p in sources]
+    lines += [_stamp(path) for name in _READERS for path in _python_files(Path(__file__).parent / name)]
+    lines.append(f"default\t{lock.default_target}\t{own.layout}")
+    registry = load_registry(project.registry_file)
+    for layout in contract.LAYOUTS:
+        try:
+            wanted = own if layout == own.layout else model_requirements(project, model, layout)
+        except ElfkilnError as error:
+            lines.append(f"refused\t{layout}\t{' '.join(str(error).split())}")
+            continue
+        for target in sorted(lock.targets):
+            lines += _rows(target, wanted, {key: (e.elf, e.size) for key, e in registry.entries(target).items()})
+    lines += ["end", ""]
+    write_atomic(project.out / "index" / f"{model}.txt", "\n".join(lines).encode())
+
+
+def _rows(target: str, wanted: RequirementSet, known: dict[str, tuple[str, int]]) -> list[str]:
+    rows = []
+    for requirement in wanted.requirements:
+        key = registry_key(wanted, requirement)
+        digest, size = known.get(key, ("-", 0))
+        fields = (target, wanted.layout, requirement.directory, requirement.file_name, key, digest, str(size))
+        rows.append("\t".join(("row", *fields)))
+    return rows
+
+
+def _python_files(path: Path) -> list[Path]:
+    return sorted(path.glob("*.py")) if path.is_dir() else [path]
+
+
+def _stamp(path: Path) -> str:
+    state = path.stat()
+    return f"stamp\t{path.relative_to(Path(__file__).parent)}\t{state.st_size}\t{state.st_mtime_ns}"

@@ -1,0 +1,33 @@
+"""`elfkiln install model=... dir=...`: put a model's ELFs where the engine looks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from elfkiln.cli.arguments import Arguments, Spec
+from elfkiln.cli.common import LAYOUT, MODEL, ROOT, TARGET, print_json, project_of, sets_of, target_of
+from elfkiln.errors import EXIT_DONE, Refused
+from elfkiln.install import LOCK_NAME, install
+
+HELP = "link or copy a model's ELFs into kernels/ and kernels-m16/ of a folder, with kernels.lock.json"
+SPEC = Spec(keys=MODEL | LAYOUT | TARGET | {"dir": "the model folder to install into"} | ROOT)
+
+
+def run(arguments: Arguments) -> int:
+    """Install one model's set."""
+    project = project_of(arguments)
+    folder = arguments.keys.get("dir")
+    if not folder:
+        raise Refused("install: dir= is needed: the model folder to install into")
+    sets = sets_of(project, arguments, "install")
+    if len(sets) != 1:
+        raise Refused(f"install: one model a folder: expected model=NAME, found model=all ({len(sets)} models)")
+    done = install(project, target_of(project, arguments), sets[0], Path(folder))
+    if arguments.json:
+        print_json(done.to_json())
+    else:
+        print(
+            f"{len(done.paths)} ELFs of target {done.target} in {folder} ({done.linked} linked, {done.copied} copied, "
+            f"{done.unchanged} already there), digests in {LOCK_NAME}"
+        )
+    return EXIT_DONE

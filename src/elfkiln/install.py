@@ -1,0 +1,144 @@
+"""Installs a model's ELFs into a model folder: hard links or copies of verified blobs, and kernels.lock.json."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from elfkiln.artifact_set import RequirementSet
+from elfkiln.canonical import file_sha256
+from elfkiln.errors import Differs, Refused, refusal
+from elfkiln.files import storage_refusal, sync_folder, write_atomic
+from elfkiln.lookup import Found, lookup_set
+from elfkiln.project import Project
+from elfkiln.store import Store
+
+LOCK_NAME = "kernels.lock.json"
+SCHEMA = "elfkiln-kernels-lock/1"
+
+
+@dataclass(frozen=True, slots=True)
+class Installed:
+    """What an install did: paths below the folder, how many were already right, and how the files were made."""
+
+    folder: str
+    target: str
+    paths: tuple[str, ...]
+    unchanged: int
+    linked: int
+    copied: int
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {
+            "dir": self.folder,
+            "target": self.target,
+            "paths": list(self.paths),
+            "unchanged": self.unchanged,
+            "linked": self.linked,
+            "copied": self.copied,
+        }
+
+
+def install(project: Project, target: str, wanted: RequirementSet, folder: Path) -> Installed:
+    """Put every ELF of the set below `folder` and write kernels.lock.json there, last.
+
+    Every blob is verified before the first file is touched: a set that is not whole installs nothing (`Differs`,
+    naming the first gap and their number). Each file appears by rename. A folder that holds another target's set is
+    `Refused`: the artifacts of two targets never mix.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise refusal(f"dir={folder}", expected="a model folder", found="something that is no folder")
+    _refuse_other_target(folder / LOCK_NAME, target)
+    store = Store(project.store)
+    rows = lookup_set(project, target, wanted)
+    _refuse_gaps(store, rows, wanted)
+    unchanged = linked = copied = 0
+    try:
+        for row in rows:
+            assert row.entry is not None
+            match _place(store, row.entry.elf, folder / row.path):
+                case "unchanged":
+                    unchanged += 1
+                case "linked":
+                    linked += 1
+                case _:
+                    copied += 1
+        for parent in {(folder / row.path).parent for row in rows}:
+            sync_folder(parent)
+    except OSError as error:
+        raise storage_refusal(Path(error.filename or folder), error) from error
+    write_atomic(folder / LOCK_NAME, lock_bytes(target, wanted, rows))
+    return Installed(str(folder), target, tuple(row.path for row in rows), unchanged, linked, copied)
+
+
+def lock_bytes(target: str, wanted: RequirementSet, rows: tuple[Found, ...]) -> bytes:
+    """Return kernels.lock.json: model, layout, target and every path with its digests; no time, no place."""
+    artifacts = {
+        row.path: {"elf": f"sha256:{row.entry.elf}", "size": row.entry.size, "recipe": f"sha256:{row.entry.recipe}"}
+        for row in rows
+        if row.entry is not None
+    }
+    table = {
+        "schema": SCHEMA,
+        "model": wanted.model,
+        "layout": wanted.layout,
+        "target": target,
+        "artifacts": artifacts,
+    }
+    return (json.dumps(table, indent=2, sort_keys=True) + "\n").encode()
+
+
+def _refuse_other_target(path: Path, target: str) -> None:
+    try:
+        found = json.loads(path.read_bytes())["target"]
+    except FileNotFoundError:
+        return
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise Refused(f"{path}: not a kernels.lock.json of elfkiln ({error}); move it away and run again") from error
+    if found != target:
+        raise refusal(
+            f"{path}: target",
+            expected=target,
+            found=found,
+            remedy="artifacts of two targets never mix; install into another folder or remove this set first",
+        )
+
+
+def _refuse_gaps(store: Store, rows: tuple[Found, ...], wanted: RequirementSet) -> None:
+    problems = []
+    for row in rows:
+        problem = store.problem(row.entry.elf) if row.entry else f"not in registry.yaml for target {row.target}"
+        if problem:
+            problems.append(f"missing full ELF {row.path} ({problem})")
+    if problems:
+        more = f" and {len(problems) - 1} more" if len(problems) > 1 else ""
+        raise Differs(f"{problems[0]}{more}; run doit elfs model={wanted.model}, nothing was installed")
+
+
+def _place(store: Store, digest: str, path: Path) -> str:
+    """Make `path` the blob's bytes by rename; return `unchanged`, `linked` or `copied`."""
+    blob = store.path(digest)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.is_file() and not path.is_symlink() and (path.samefile(blob) or file_sha256(path) == digest):
+        return "unchanged"
+    part = path.parent / f".part-{secrets.token_hex(8)}"
+    try:
+        try:
+            os.link(blob, part)
+            how = "linked"
+        except OSError as error:
+            if error.errno not in (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP):
+                raise
+            # Another file system, or one without hard links: a verified copy.
+            write_atomic(part, store.read(digest), mode=0o444)
+            how = "copied"
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+    return how

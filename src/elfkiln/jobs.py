@@ -1,0 +1,73 @@
+"""From requirements to jobs: each requirement rendered, its recipe made, names of one recipe put together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from elfkiln import contract
+from elfkiln.artifact_set import Requirement, RequirementSet
+from elfkiln.errors import ElfkilnError
+from elfkiln.families import DesignRequest, RenderedGenerator, render, render_sealed
+from elfkiln.project import Project
+from elfkiln.recipe import Recipe, make_recipe
+from elfkiln.targets import Builder
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One recipe to build and every (registry key, requirement) it serves."""
+
+    recipe: Recipe
+    generator: RenderedGenerator
+    wanted: tuple[tuple[str, Requirement], ...]
+
+    @property
+    def title(self) -> str:
+        """The keys on one line, for progress and messages."""
+        return ", ".join(key for key, _ in self.wanted)
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A registry key that did not come to an artifact, why, and the exit code it asks for."""
+
+    key: str
+    reason: str
+    exit_code: int
+
+
+def registry_key(requirements: RequirementSet, requirement: Requirement) -> str:
+    """Return the registry's key: the file name, or `<model>/<file>` for a sealed ELF."""
+    return requirement.file_name if requirement.name else f"{requirements.model}/{requirement.file_name}"
+
+
+def generator_of(project: Project, requirement: Requirement, layout: str) -> RenderedGenerator:
+    """Render the generator of one requirement; `Refused` when its geometry is not legal or its tag has no family."""
+    name = requirement.name
+    if name is None:
+        return render_sealed(project.root, contract.tag_of_layout(layout), requirement.sealed, requirement.columns)
+    request = DesignRequest(name.K, name.N, name.M, name.tag, requirement.columns, requirement.rows)
+    return render(project.root, request)
+
+
+def plan_jobs(
+    project: Project, builder: Builder, sets: Iterable[RequirementSet]
+) -> tuple[tuple[Job, ...], tuple[Failure, ...]]:
+    """Return the jobs for all requirements, names of one recipe together, and those that are refused before a build."""
+    recipes: dict[str, tuple[Recipe, RenderedGenerator]] = {}
+    wanted: dict[str, dict[str, Requirement]] = {}
+    failures: list[Failure] = []
+    for requirements in sets:
+        for requirement in requirements.requirements:
+            key = registry_key(requirements, requirement)
+            try:
+                generator = generator_of(project, requirement, requirements.layout)
+                recipe = make_recipe(builder.pin, generator, builder.sources(generator))
+            except ElfkilnError as error:
+                failures.append(Failure(key, str(error), error.exit_code))
+                continue
+            recipes.setdefault(recipe.digest, (recipe, generator))
+            wanted.setdefault(recipe.digest, {}).setdefault(key, requirement)
+    jobs = (Job(*recipes[digest], tuple(sorted(keys.items()))) for digest, keys in wanted.items())
+    return tuple(jobs), tuple(failures)

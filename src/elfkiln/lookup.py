@@ -1,0 +1,72 @@
+"""Looks artifacts up: which bytes stand behind a model's names, or behind every registered name that fits a pattern."""
+
+from __future__ import annotations
+
+import fnmatch
+from dataclasses import dataclass
+from typing import Any
+
+from elfkiln.artifact_set import RequirementSet
+from elfkiln.errors import EXIT_DIFFERS, EXIT_DONE, refusal
+from elfkiln.jobs import registry_key
+from elfkiln.project import Project
+from elfkiln.registry import Entry, load_registry
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One name and what the registry says of it; `entry` is None when it is not registered."""
+
+    target: str
+    path: str
+    key: str
+    entry: Entry | None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON form; digests as `sha256:<hex>`, null where there are none."""
+        entry = self.entry
+        return {
+            "target": self.target,
+            "path": self.path,
+            "name": self.key,
+            "elf": f"sha256:{entry.elf}" if entry else None,
+            "size": entry.size if entry else None,
+            "recipe": f"sha256:{entry.recipe}" if entry else None,
+            "design": f"sha256:{entry.design}" if entry else None,
+            "columns": entry.columns if entry else None,
+        }
+
+    def line(self) -> str:
+        """Return the line for a person: path, digest, size, recipe."""
+        if self.entry is None:
+            return f"{self.path}  not registered for target {self.target}"
+        return f"{self.path}  sha256:{self.entry.elf}  {self.entry.size}  recipe sha256:{self.entry.recipe}"
+
+
+def lookup_set(project: Project, target: str, wanted: RequirementSet) -> tuple[Found, ...]:
+    """Return one row per name of the set, in its order."""
+    entries = load_registry(project.registry_file).entries(target)
+    return tuple(
+        Found(target, need.path, key, entries.get(key))
+        for need in wanted.requirements
+        for key in (registry_key(wanted, need),)
+    )
+
+
+def lookup_glob(project: Project, target: str, pattern: str) -> tuple[Found, ...]:
+    """Return every registered name of a target that fits a shell pattern (`*`, `?`, `[...]`), sorted.
+
+    Raises `Refused` when none fits.
+    """
+    entries = load_registry(project.registry_file).entries(target)
+    keys = [key for key in sorted(entries) if fnmatch.fnmatchcase(key, pattern)]
+    if not keys:
+        raise refusal(
+            f"lookup {pattern}", expected=f"a pattern that fits one of {len(entries)} names of target {target}", found=0
+        )
+    return tuple(Found(target, key, key, entries[key]) for key in keys)
+
+
+def lookup_exit_code(rows: tuple[Found, ...]) -> int:
+    """Return 1 when a name is not registered, else 0."""
+    return EXIT_DONE if all(row.entry for row in rows) else EXIT_DIFFERS

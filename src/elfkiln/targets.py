@@ -1,0 +1,161 @@
+"""The targets as builders: what a build needs to know of a target, and nothing more."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from elfkiln.errors import BuildFailed
+from elfkiln.families import RenderedGenerator
+from elfkiln.names import ArtifactName
+from elfkiln.project import Project
+from elfkiln.toolchain_lock import TargetPin, read_lock
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """What one build left in its private folder: the ELF, the design it was made from, and the log."""
+
+    elf: Path
+    design: str
+    log: str
+
+
+class Builder(Protocol):
+    """One target's way from a rendered generator to an ELF."""
+
+    @property
+    def pin(self) -> TargetPin:
+        """The target's section of toolchain.lock."""
+        ...
+
+    def describe(self) -> str:
+        """Return the tools by name and version, for the first line of a build."""
+        ...
+
+    def sources(self, generator: RenderedGenerator) -> Mapping[str, str]:
+        """Return the sha256 of every source of ours that decides the bytes, by relative name."""
+        ...
+
+    def build(self, generator: RenderedGenerator, workdir: Path) -> Built:
+        """Build in a private folder; `BuildFailed` or `Refused` with one line when that fails."""
+        ...
+
+    def check(self, elf: Path, name: ArtifactName | None, sealed: tuple[tuple[int, int], ...]) -> None:
+        """Check that an ELF is of this target and is what the name (or the sealed geometries) says; raise `Differs`."""
+        ...
+
+
+def builder_for(project: Project, target: str | None) -> Builder:
+    """Return the builder of a target (default: `default_target` of toolchain.lock).
+
+    Raises `Refused` for an unknown target, or when the tools that would run are not the locked ones.
+    """
+    pin = read_lock(project.lock_file).target(target)
+    if pin.name == "sim":
+        return SimBuilder(project, pin)
+    return NpuBuilder(project, pin)
+
+
+class SimBuilder:
+    """Target sim: iron_sim runs the generator, and zig compiles C that executes the design's data movement."""
+
+    def __init__(self, project: Project, pin: TargetPin) -> None:
+        """Take the pin and check that the zig and the CPU that would be used fit it; `Refused` if not."""
+        from elfkiln.simulator.toolchain import SimToolchain
+
+        self.project = project
+        self.pin = pin
+        self.toolchain = SimToolchain.from_pin(pin)
+        self.toolchain.check()
+
+    def describe(self) -> str:
+        """Return e.g. `zig 0.17.1, x86_64_v3`."""
+        return self.toolchain.describe()
+
+    def sources(self, generator: RenderedGenerator) -> Mapping[str, str]:
+        """Return the digests of the microkernels, the host header, the runtime and what reads the design."""
+        from elfkiln.simulator.build import source_digests
+
+        return source_digests(self.project.kernels, generator.kernels)
+
+    def build(self, generator: RenderedGenerator, workdir: Path) -> Built:
+        """Run the generator, lint the design and compile what executes it."""
+        from elfkiln.run_generator import run_generator
+        from elfkiln.simulator.build import build_sim_elf
+
+        design = run_generator(generator.text, workdir=workdir)
+        log = lint_or_stop(design, self.pin.name)
+        built = build_sim_elf(
+            design,
+            generator.kernels,
+            kernel_root=self.project.kernels,
+            toolchain=self.toolchain,
+            cache=self.project.out / "cache",
+            workdir=workdir,
+        )
+        return Built(built.path, design, log + built.log)
+
+    def check(self, elf: Path, name: ArtifactName | None, sealed: tuple[tuple[int, int], ...]) -> None:
+        """Check class, machine, exported symbols and metadata against the name or the sealed geometries."""
+        from elfkiln.sim_elf import check_name, check_sealed, read_sim_elf
+
+        info = read_sim_elf(elf)
+        if name is None:
+            check_sealed(info, sealed)
+        else:
+            check_name(info, name)
+
+
+class NpuBuilder:
+    """Target npu2: the pinned mlir_aie and Peano make a full ELF."""
+
+    def __init__(self, project: Project, pin: TargetPin) -> None:
+        """Take the pin and verify the installed toolchain's bytes; `Refused` when it is not installed or changed."""
+        from elfkiln.npu2.install import open_installed
+
+        self.project = project
+        self.pin = pin
+        self.toolchain = open_installed(project, pin)
+
+    def describe(self) -> str:
+        """Return the wheels by version."""
+        return self.toolchain.describe()
+
+    def sources(self, generator: RenderedGenerator) -> Mapping[str, str]:
+        """Return the digests of the microkernels and their headers."""
+        from elfkiln.npu2.driver import source_digests
+
+        return source_digests(self.project.kernels, generator.kernels)
+
+    def build(self, generator: RenderedGenerator, workdir: Path) -> Built:
+        """Run generator, lint, Peano and aiecc in the private folder and validate the full ELF."""
+        from elfkiln.npu2.driver import build_full_elf
+
+        built = build_full_elf(generator, kernel_root=self.project.kernels, toolchain=self.toolchain, workdir=workdir)
+        return Built(built.path, built.design, built.log)
+
+    def check(self, elf: Path, name: ArtifactName | None, sealed: tuple[tuple[int, int], ...]) -> None:
+        """Check that the file is a full ELF of main:seq whose geometry is the name's."""
+        from elfkiln.full_elf import check_geometry, check_sealed, read_full_elf
+
+        full = read_full_elf(elf.read_bytes())
+        if name is None:
+            check_sealed(full, sealed)
+        else:
+            check_geometry(full, name)
+
+
+def lint_or_stop(design: str, target: str) -> str:
+    """Lint a design before it is compiled: return the warnings as log text, raise `BuildFailed` on an error."""
+    from elfkiln.lint import lint
+    from elfkiln.read_design import read_design
+
+    findings = lint(read_design(design), target)
+    errors = [finding for finding in findings if finding.severity == "error"]
+    if errors:
+        more = f" (and {len(errors) - 1} more; run elfkiln lint on the design)" if len(errors) > 1 else ""
+        raise BuildFailed(f"lint: {errors[0].message}{more}")
+    return "".join(f"lint: {finding.message}\n" for finding in findings)
