@@ -12,7 +12,8 @@ from filelock import FileLock
 
 from elfkiln.errors import Differs, ElfkilnError, Refused, refusal
 from elfkiln.files import write_atomic
-from elfkiln.names import ArtifactName
+from elfkiln.names import ArtifactName, bare_elf_name
+from elfkiln.role_table import checked_model_name
 from elfkiln.store import parse_digest
 
 SCHEMA = "elfkiln-registry/1"
@@ -73,9 +74,13 @@ def check_clashes(registry: Registry) -> None:
 
 
 def shape_of(key: str) -> object:
-    """Return what two names must share to share bytes: K, N, tag and M; a sealed ELF's file name stands for itself."""
+    """Return what two keys must share to share bytes: K, N, tag and M; a sealed ELF is its model's alone.
+
+    Raises `Refused` for a key that is neither an artifact name nor `<model>/<file>.elf`.
+    """
     if "/" in key:
-        return key.partition("/")[2]
+        model, _, file_name = key.partition("/")
+        return (checked_model_name(model), bare_elf_name(file_name, f"registry key {key}"))
     name = ArtifactName.parse(key)
     return (name.K, name.N, name.tag, name.m16)
 
