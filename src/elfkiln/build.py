@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -177,14 +176,9 @@ class _Run:
     def make(self, job: Job) -> bool:
         """Build one recipe and register its names; returns True always, failures are in the report."""
         try:
-            with self._only_one(job):
-                # Another process may have built it while this one waited.
-                artifact = None if self.rebuild else find_artifact(self.store, job.recipe.digest)
-                if artifact is None:
-                    self.progress.begin(job.title)
-                    self._build(job)
-                else:
-                    self._admit(job, artifact, self.store.path(artifact.elf))
+            self.progress.begin(job.title)
+            artifact = obtain(self.project, self.builder, job, rebuild=self.rebuild, admit=self._refuse_drift)
+            self._register(job, artifact)
             self.built += [key for key, _ in job.wanted]
             self.progress.done(job.title, built=True)
         except ElfkilnError as error:
@@ -193,30 +187,9 @@ class _Run:
             self._fail(job, storage_refusal(Path(error.filename or self.project.out), error))
         return True
 
-    @contextmanager
-    def _only_one(self, job: Job) -> Iterator[None]:
-        locks = self.project.out / "locks"
-        locks.mkdir(parents=True, exist_ok=True)
-        with FileLock(locks / f"{job.recipe.digest}.lock"):
-            yield
-
-    def _build(self, job: Job) -> None:
-        with private_folder(self.project.out / "work") as folder:
-            result = self.builder.build(job.generator, folder)
-            if not result.elf.is_file():
-                raise BuildFailed(f"{job.title}: the toolchain ended well but wrote no ELF; see the build log")
-            for _, requirement in job.wanted:
-                self.builder.check(result.elf, requirement.name, requirement.sealed)
-            self._refuse_drift(job, result.elf)
-            artifact = put_artifact(
-                self.store, job.recipe, result.elf.read_bytes(), result.design, job.generator.text, result.log
-            )
-        self._register(job, artifact)
-
     def _admit(self, job: Job, artifact: Artifact, elf: Path) -> None:
         """Register an artifact the store already has, after the same checks as a fresh one."""
-        for _, requirement in job.wanted:
-            self.builder.check(elf, requirement.name, requirement.sealed)
+        check_names(self.builder, job, elf)
         self._refuse_drift(job, elf)
         self._register(job, artifact)
 
@@ -248,6 +221,45 @@ class _Run:
     def _fail(self, job: Job, error: ElfkilnError) -> None:
         self.failures += [Failure(key, str(error), error.exit_code) for key, _ in job.wanted]
         self.progress.failed(job.title, str(error))
+
+
+def obtain(
+    project: Project,
+    builder: Builder,
+    job: Job,
+    *,
+    rebuild: bool = False,
+    admit: Callable[[Job, Path], None] | None = None,
+) -> Artifact:
+    """Return the job's artifact: the stored one if its bytes verify, else a fresh one, stored but not registered.
+
+    The ELF is made in a private folder and checked against every name (and by `admit`) before it enters the store.
+    A lock per recipe lets one process build while others wait for it. Raises what the build raises.
+    """
+    store = Store(project.store)
+    locks = project.out / "locks"
+    locks.mkdir(parents=True, exist_ok=True)
+    with FileLock(locks / f"{job.recipe.digest}.lock"):
+        known = None if rebuild else find_artifact(store, job.recipe.digest)
+        if known is not None:
+            check_names(builder, job, store.path(known.elf))
+            return known
+        with private_folder(project.out / "work") as folder:
+            result = builder.build(job.generator, folder)
+            if not result.elf.is_file():
+                raise BuildFailed(f"{job.title}: the toolchain ended well but wrote no ELF; see the build log")
+            check_names(builder, job, result.elf)
+            if admit is not None:
+                admit(job, result.elf)
+            return put_artifact(
+                store, job.recipe, result.elf.read_bytes(), result.design, job.generator.text, result.log
+            )
+
+
+def check_names(builder: Builder, job: Job, elf: Path) -> None:
+    """Check an ELF against every name it shall bear; raises `Differs` as the target's validator does."""
+    for _, requirement in job.wanted:
+        builder.check(elf, requirement.name, requirement.sealed)
 
 
 def _silent_reporter() -> type:

@@ -74,13 +74,16 @@ def check_clashes(registry: Registry) -> None:
 
 
 def shape_of(key: str) -> object:
-    """Return what two keys must share to share bytes: K, N, tag and M; a sealed ELF is its model's alone.
+    """Return what two keys must share to share bytes: K, N, tag and M, or a sealed ELF's file name.
+
+    Two models of one decode set have one sealed ELF; which geometries it holds is in its own metadata.
 
     Raises `Refused` for a key that is neither an artifact name nor `<model>/<file>.elf`.
     """
     if "/" in key:
         model, _, file_name = key.partition("/")
-        return (checked_model_name(model), bare_elf_name(file_name, f"registry key {key}"))
+        checked_model_name(model)
+        return bare_elf_name(file_name, f"registry key {key}")
     name = ArtifactName.parse(key)
     return (name.K, name.N, name.tag, name.m16)
 

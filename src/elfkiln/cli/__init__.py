@@ -12,6 +12,7 @@ VERBS: dict[str, str] = {
     "install": "install",
     "list": "list_models",
     "lookup": "lookup",
+    "verify": "verify",
 }
 
 

@@ -1,0 +1,47 @@
+"""`elfkiln verify model=...`: run every ELF and compare every int32 with numpy."""
+
+from __future__ import annotations
+
+from elfkiln.cli.arguments import Arguments, Spec
+from elfkiln.cli.common import LAYOUT, MODEL, ROOT, TARGET, print_json, project_of, sets_of
+from elfkiln.cli.elfs import job_count
+from elfkiln.errors import EXIT_DONE
+from elfkiln.targets import builder_for
+
+HELP = "run every ELF of a model at full size and compare each int32 with numpy"
+SPEC = Spec(
+    keys=MODEL | LAYOUT | TARGET | ROOT,
+    valued={"-n": "how many geometries run at once (default: the number of processors)"},
+    flags={"--quiet": "print only what failed and the closing line"},
+)
+
+
+def run(arguments: Arguments) -> int:
+    """Verify every set asked for; return 1 when one comparison fails."""
+    import os
+
+    from elfkiln.verify import exit_code_of, verify_set
+
+    project = project_of(arguments)
+    builder = builder_for(project, arguments.keys.get("target"))
+    jobs = job_count(arguments.valued.get("-n")) or os.cpu_count() or 1
+    quiet = arguments.json or "--quiet" in arguments.flags
+    code = EXIT_DONE
+    tables = []
+    for wanted in sets_of(project, arguments, "verify"):
+
+        def say(line: str) -> None:
+            if not quiet or (line.startswith("FAILED") and not arguments.json):
+                print(line, flush=True)
+
+        results = verify_set(project, builder, wanted, jobs=jobs, say=say)
+        code = max(code, exit_code_of(results))
+        failed = sum(not result.passed for result in results)
+        if not arguments.json:
+            print(f"{wanted.model} {wanted.layout}, target {builder.pin.name}: {len(results)} checks, {failed} failed")
+        tables.append(
+            {"model": wanted.model, "layout": wanted.layout, "checks": [result.to_json() for result in results]}
+        )
+    if arguments.json:
+        print_json({"target": builder.pin.name, "sets": tables})
+    return code
