@@ -19,17 +19,17 @@ TINY_ROLES = """\
 schema: elfkiln-roles/1
 model: tiny
 source: made for the tests
-hidden: 128
-intermediate: 256
+hidden: 256
+intermediate: 512
 layers:
   full: 2
 layout: b8
 decode: true
 rows:
-  - {role: QKV, K: 128, N: 512, columns: 2}
-  - {role: G, K: 128, N: 256, columns: 2}
-  - {role: U, K: 128, N: 256, columns: 2}
-  - {role: D, K: 256, N: 256, columns: 2}
+  - {role: QKV, K: 256, N: 768, columns: 2}
+  - {role: G, K: 256, N: 512, columns: 2}
+  - {role: U, K: 256, N: 512, columns: 2}
+  - {role: D, K: 512, N: 256, columns: 2}
 """
 # QKV, G = U and D, each at M = 128 and M = 16: 8 names, 6 recipes.
 TINY_NAMES = 8

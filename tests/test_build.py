@@ -26,9 +26,9 @@ from elfkiln.requirements import model_requirements
 from elfkiln.store import Store
 from elfkiln.toolchain_lock import read_lock
 
-QKV = "full_i8_QKV_K128_N512_b8.elf"
-G = "full_i8_G_K128_N256_b8.elf"
-U = "full_i8_U_K128_N256_b8.elf"
+QKV = "full_i8_QKV_K256_N768_b8.elf"
+G = "full_i8_G_K256_N512_b8.elf"
+U = "full_i8_U_K256_N512_b8.elf"
 
 
 def elfs(project, builder, **options):
@@ -54,7 +54,7 @@ def test_names_of_one_recipe_are_built_once(project, stand_in):
 def test_what_is_registered_is_what_was_built(project, stand_in):
     elfs(project, stand_in)
     entry = load_registry(project.registry_file).entries("sim")[QKV]
-    (text,) = [text for text in stand_in.built if "M, K, N = 128, 128, 512" in text]
+    (text,) = [text for text in stand_in.built if "M, K, N = 128, 256, 768" in text]
     elf = b"\x7fELF" + text.encode()
     assert entry.elf == hashlib.sha256(elf).hexdigest()
     assert entry.size == len(elf)
@@ -121,7 +121,7 @@ def test_a_damaged_blob_is_rebuilt_and_the_rest_is_not(project, stand_in, damage
 
 
 def test_one_failed_elf_stops_nobody_and_is_listed_at_the_end(project, stand_in):
-    stand_in.fail_for = "M, K, N = 128, 128, 512"
+    stand_in.fail_for = "M, K, N = 128, 256, 768"
     report, printed = lines(project, stand_in)
     assert report.exit_code == 1
     assert [failure.key for failure in report.failures] == [QKV]
@@ -132,12 +132,12 @@ def test_one_failed_elf_stops_nobody_and_is_listed_at_the_end(project, stand_in)
 
 
 def test_a_failed_recipe_of_two_names_fails_both(project, stand_in):
-    stand_in.fail_for = "M, K, N = 128, 128, 256"
+    stand_in.fail_for = "M, K, N = 128, 256, 512"
     assert [failure.key for failure in elfs(project, stand_in).failures] == [G, U]
 
 
 def test_a_tool_that_ends_well_without_output_is_a_failure(project, stand_in):
-    stand_in.no_output_for = "M, K, N = 128, 128, 512"
+    stand_in.no_output_for = "M, K, N = 128, 256, 768"
     report = elfs(project, stand_in)
     assert report.exit_code == 1
     assert "wrote no ELF" in report.failures[0].reason
