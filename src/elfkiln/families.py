@@ -183,7 +183,7 @@ def _rendered(project_root: Path, program: Program) -> RenderedGenerator:
         raise Refused(
             f"{TEMPLATES}/{error.name}: line {error.lineno}: {brief(error.message)}; correct the template"
         ) from error
-    except (jinja2.TemplateError, UnicodeDecodeError, OSError) as error:
+    except (jinja2.TemplateError, ArithmeticError, LookupError, OSError, TypeError, ValueError) as error:
         raise Refused(f"{where}: does not render ({brief(error)}); correct the template") from error
     _check_text(where, text)
     return RenderedGenerator(text, program.kernels)
