@@ -247,7 +247,7 @@ def _check_sizes(K: int, N: int, layout: str) -> None:
 def _kind(value: Any) -> str:
     """Return a short description of a value for a refusal; numbers of thousands of digits cannot be printed."""
     if isinstance(value, np.ndarray):
-        return f"{value.ndim} dimensions of {value.dtype}"
+        return f"{value.dtype} of shape {value.shape}"
     if type(value) is int:
         return str(value) if value.bit_length() < 64 else f"a number of {value.bit_length()} bits"
     return f"{type(value).__name__} {value!r}" if isinstance(value, float | bool | str) else type(value).__name__
