@@ -1,0 +1,266 @@
+"""What a design takes of the array: tiles, memory, DMA channels, buffer descriptors and locks."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from elfkiln.design import Design, Tile
+from elfkiln.limits import Limit, limit
+from elfkiln.lint.finding import Findings
+from elfkiln.lint.placement import INTO, OUT, Placement, Pool, place
+
+_DEVICE = re.compile(r"npu2(?:_([1-8])col)?")
+
+
+@dataclass(frozen=True, slots=True)
+class TileBudget:
+    """What one tile with memory has taken: bytes of the stack and of each pool, channels, descriptors and locks."""
+
+    tile: Tile
+    stack: int
+    pools: tuple[Pool, ...]
+    memory: int
+    s2mm: int
+    mm2s: int
+    descriptors: int
+    locks: int
+
+    @property
+    def used(self) -> int:
+        """Bytes of stack and buffers."""
+        return self.stack + sum(pool.bytes for pool in self.pools)
+
+    @property
+    def free(self) -> int:
+        """Bytes left for the kernel's own data (negative: over)."""
+        return self.memory - self.used
+
+
+def columns_of(device: str) -> int | None:
+    """Return the columns of a device of the npu2 family, or None for any other.
+
+    >>> columns_of("npu2"), columns_of("npu2_4col"), columns_of("npu1")
+    (8, 4, None)
+    """
+    match = _DEVICE.fullmatch(device)
+    if match is None:
+        return None
+    return int(match[1]) if match[1] else limit("columns").value
+
+
+def budgets(design: Design, placement: Placement | None = None) -> tuple[TileBudget, ...]:
+    """Return the budget of every core and mem tile a design uses, by column and row."""
+    placed = place(design) if placement is None else placement
+    stacks = {core.tile: core.stack_size for core in design.cores}
+    rows = []
+    for tile in sorted(used_tiles(design)):
+        if tile.kind == "shim":
+            continue
+        pools = placed.pools_on(tile)
+        ends = [end for end in placed.ends if end.tile == tile]
+        named = sum(1 for lock in design.locks if lock.tile == tile)
+        rows.append(
+            TileBudget(
+                tile,
+                stacks.get(tile, 0),
+                pools,
+                limit("memory", tile.kind).value,
+                sum(end.direction == INTO for end in ends),
+                sum(end.direction == OUT for end in ends),
+                sum(end.descriptors for end in ends),
+                named + sum(2 * pool.segments for pool in pools),
+            )
+        )
+    return tuple(rows)
+
+
+def used_tiles(design: Design) -> set[Tile]:
+    """Return every tile a design declares or names."""
+    tiles = set(design.tiles)
+    for fifo in design.fifos:
+        tiles.update((fifo.producer, *fifo.consumers))
+    tiles.update(core.tile for core in design.cores)
+    tiles.update(buffer.tile for buffer in design.buffers)
+    tiles.update(lock.tile for lock in design.locks)
+    return tiles
+
+
+def lint_array(design: Design, placement: Placement, findings: Findings) -> None:
+    """Check what lies on the tiles."""
+    _cores(design, findings)
+    for budget in budgets(design, placement):
+        _memory(budget, findings)
+        if budget.tile.kind == "core":
+            _alignment(budget, findings)
+    _stacks(design, findings)
+    _channels(placement, findings)
+    _locks(design, placement, findings)
+    _one_column(design, findings)
+
+
+def lint_tiles(design: Design, findings: Findings) -> bool:
+    """Check that device and tiles exist; return whether the tiles do, for no other rule means anything before."""
+    columns = columns_of(design.device)
+    if columns is None:
+        found = design.device
+        findings.add("device", f"device {design.name}", "device", limit="npu2 or npu2_1col to npu2_7col", value=found)
+        columns = limit("columns").value
+    before = len(findings.found)
+    for tile in sorted(used_tiles(design)):
+        where = f"tile({tile.col},{tile.row})"
+        if not 0 <= tile.col < columns:
+            findings.add("tile-range", where, "column", limit=f"0 to {columns - 1}", value=tile.col)
+        if not 0 <= tile.row < limit("rows").value:
+            findings.add("tile-range", where, "row", limit=f"0 to {limit('rows').value - 1}", value=tile.row)
+    return len(findings.found) == before
+
+
+def _cores(design: Design, findings: Findings) -> None:
+    for tile, count in Counter(core.tile for core in design.cores).items():
+        if count > 1:
+            findings.add("core-per-tile", str(tile), "cores", limit=1, value=count)
+        if tile.kind != "core":
+            findings.add(
+                "core-per-tile", str(tile), "tile of a core", limit="a compute tile", value=f"a {tile.kind} tile"
+            )
+
+
+def _memory(budget: TileBudget, findings: Findings) -> None:
+    tile = budget.tile
+    name = "l1-memory" if tile.kind == "core" else "mem-tile-memory"
+    if budget.used > budget.memory:
+        findings.add(
+            name,
+            str(tile),
+            "bytes of stack and buffers" if tile.kind == "core" else "bytes of buffers",
+            limit=limit("memory", tile.kind),
+            value=budget.used,
+            note=_parts(budget),
+        )
+        return
+    bank = limit("bank", tile.kind)
+    misfit = _bank_misfit(budget, bank)
+    if misfit is not None:
+        findings.add(
+            "memory-bank", str(tile), f"bytes left in a bank for @{misfit.owner}", limit=bank, value=misfit.bytes_each
+        )
+
+
+def _parts(budget: TileBudget) -> str:
+    parts = [f"stack {budget.stack:,}"] if budget.tile.kind == "core" else []
+    parts += [f"@{pool.owner} {pool.count} x {pool.bytes_each:,}" for pool in budget.pools]
+    return " + ".join(parts)
+
+
+def _bank_misfit(budget: TileBudget, bank: Limit) -> Pool | None:
+    """Return the first pool that does not fit as the bank-aware allocator places it: largest first, banks in turn."""
+    room = [bank.value] * (budget.memory // bank.value)
+    room[0] -= budget.stack
+    turn = 0
+    for pool in sorted(budget.pools, key=lambda pool: -pool.bytes_each):
+        for _ in range(pool.count):
+            choice = next(
+                (b for b in ((turn + i) % len(room) for i in range(len(room))) if room[b] >= pool.bytes_each), None
+            )
+            if choice is None:
+                return pool
+            room[choice] -= pool.bytes_each
+            turn = (choice + 1) % len(room)
+    return None
+
+
+def _alignment(budget: TileBudget, findings: Findings) -> None:
+    """Warn of sizes that push a later buffer of vectors off its 64-byte line (small buffers stand last and may)."""
+    line = limit("alignment")
+    largest_first = sorted(budget.pools, key=lambda pool: -pool.bytes_each)
+    below: list[tuple[str, int]] = [("the stack", budget.stack)]
+    below += [(f"@{pool.owner}", pool.bytes_each) for pool in largest_first for _ in range(pool.count)]
+    last = max((i for i, (_, size) in enumerate(below) if i and size >= line.value), default=0)
+    seen = set()
+    for owner, size in below[:last]:
+        if size % line.value and owner not in seen:
+            seen.add(owner)
+            findings.add(
+                "alignment", str(budget.tile), f"bytes of {owner}", limit=f"a multiple of {line.value}", value=size
+            )
+
+
+def _stacks(design: Design, findings: Findings) -> None:
+    memory = limit("memory", "core")
+    for core in design.cores:
+        if not 0 < core.stack_size <= memory.value:
+            findings.add(
+                "stack-size", str(core.tile), "stack_size", limit=f"1 to {memory.value:,} bytes", value=core.stack_size
+            )
+
+
+def _channels(placement: Placement, findings: Findings) -> None:
+    for tile in sorted({end.tile for end in placement.ends}):
+        ends = [end for end in placement.ends if end.tile == tile]
+        for direction in (INTO, OUT):
+            names = [end.fifo for end in ends if end.direction == direction]
+            bound = limit(direction, tile.kind)
+            if len(names) > bound.value:
+                findings.add(
+                    "dma-channels",
+                    str(tile),
+                    f"{direction.upper()} channels",
+                    limit=bound,
+                    value=len(names),
+                    note=_names(names),
+                )
+        total = sum(end.descriptors for end in ends)
+        bound = limit("descriptors", tile.kind)
+        if total > bound.value:
+            findings.add("descriptors", str(tile), "buffer descriptors", limit=bound, value=total)
+        elif tile.kind == "mem":
+            half = limit("descriptors-of-parity", "mem")
+            for parity, word in enumerate(("even", "odd")):
+                share = [end for end in ends if end.channel % 2 == parity]
+                count = sum(end.descriptors for end in share)
+                if count > half.value:
+                    findings.add(
+                        "descriptors",
+                        str(tile),
+                        f"buffer descriptors of {word} channels",
+                        limit=half,
+                        value=count,
+                        note=_names(end.fifo for end in share),
+                    )
+
+
+def _names(fifos: Iterable[str]) -> str:
+    return "they are " + ", ".join(f"@{name}" for name in fifos)
+
+
+def _locks(design: Design, placement: Placement, findings: Findings) -> None:
+    top = limit("lock-value")
+    for lock in design.locks:
+        if not 0 <= lock.init <= top.value:
+            findings.add("lock-value", f"lock @{lock.name}", "initial value", limit=top, value=lock.init)
+    for pool in placement.pools:
+        if pool.lock_value > top.value:
+            findings.add(
+                "lock-value",
+                f"FIFO @{pool.owner}",
+                f"objects to count on {pool.tile}",
+                limit=top,
+                value=pool.lock_value,
+            )
+    tiles = {pool.tile for pool in placement.pools} | {lock.tile for lock in design.locks}
+    for tile in sorted(tiles):
+        count = sum(2 * pool.segments for pool in placement.pools if pool.tile == tile)
+        count += sum(1 for lock in design.locks if lock.tile == tile)
+        bound = limit("locks", tile.kind)
+        if count > bound.value:
+            findings.add("locks", str(tile), "locks", limit=bound, value=count)
+
+
+def _one_column(design: Design, findings: Findings) -> None:
+    columns = {core.tile.col for core in design.cores}
+    at_shim = sum("shim" in (fifo.producer.kind, *(c.kind for c in fifo.consumers)) for fifo in design.fifos)
+    if len(columns) == 1 and at_shim > 2:
+        findings.add("one-column", f"column {columns.pop()}", "columns with cores", limit="2 or more", value=1)

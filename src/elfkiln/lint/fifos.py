@@ -1,0 +1,214 @@
+"""FIFOs and links: their ends, objects, access patterns and how links join or share them out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import accumulate
+from math import prod
+
+from elfkiln.design import Design, Dim, Fifo, Link, Tile
+from elfkiln.limits import WORD_BYTES, limit
+from elfkiln.lint.finding import Findings
+from elfkiln.lint.placement import link_tile
+
+
+def lint_fifos(design: Design, findings: Findings) -> None:
+    """Check every FIFO by itself, then the links."""
+    _names(design, findings)
+    fifos = {fifo.name: fifo for fifo in design.fifos}
+    entering = {name for link in design.links for name in link.ins}
+    leaving = {name for link in design.links for name in link.outs}
+    for fifo in design.fifos:
+        _ends(fifo, findings)
+        _flows_on(fifo, entering, leaving, findings)
+        if fifo.object_type.bytes % WORD_BYTES:
+            findings.add(
+                "fifo-object",
+                f"FIFO @{fifo.name}",
+                f"bytes of {fifo.object_type}",
+                limit=f"a multiple of {WORD_BYTES}",
+                value=fifo.object_type.bytes,
+            )
+        _pattern(fifo, fifo.producer, fifo.to_stream, "to_stream", findings)
+        for consumer, dims in zip(fifo.consumers, fifo.from_stream, strict=False):
+            _pattern(fifo, consumer, dims, "from_stream", findings)
+    seen: set[str] = set()
+    for link in design.links:
+        _link(link, fifos, seen, findings)
+
+
+def link_name(link: Link) -> str:
+    """Return how messages name a link: `link [@A] -> [@B]`."""
+    ins, outs = (", ".join(f"@{name}" for name in names) for names in (link.ins, link.outs))
+    return f"link [{ins}] -> [{outs}]"
+
+
+def _names(design: Design, findings: Findings) -> None:
+    named = [(fifo.name, "FIFO") for fifo in design.fifos]
+    named += [(buffer.name, "buffer") for buffer in design.buffers]
+    named += [(lock.name, "lock") for lock in design.locks]
+    named += [(kernel.name, "kernel") for kernel in design.kernels]
+    named += [(sequence.name, "sequence") for sequence in design.sequences]
+    counts = Counter(name for name, _ in named)
+    for name, kind in dict(named).items():
+        if counts[name] > 1:
+            findings.add("symbol", f"{kind} @{name}", "uses of the name", limit=1, value=counts[name])
+
+
+def _ends(fifo: Fifo, findings: Findings) -> None:
+    where = f"FIFO @{fifo.name}"
+    if not fifo.consumers:
+        findings.add("fifo-consumer", where, "consumers", limit="1 or more", value=0)
+    if len(fifo.depths) != 1 + len(fifo.consumers):
+        findings.add("fifo-depth", where, "depths", limit=1 + len(fifo.consumers), value=len(fifo.depths))
+    for depth in sorted(set(fifo.depths)):
+        if depth < 1:
+            findings.add("fifo-depth", where, "depth", limit="1 or more", value=depth)
+    if fifo.repeat_count and fifo.producer.kind == "shim":
+        findings.add(
+            "fifo-repeat", where, f"repeat_count at {fifo.producer}", limit="none on a shim", value=fifo.repeat_count
+        )
+
+
+def _flows_on(fifo: Fifo, entering: set[str], leaving: set[str], findings: Findings) -> None:
+    """Check that a mem tile, which runs no program, passes on what comes in and gives only what it got."""
+    where = f"FIFO @{fifo.name}"
+    if fifo.producer.kind == "mem" and fifo.name not in leaving:
+        findings.add("fifo-linked", where, f"what fills it on {fifo.producer}", limit="a link", value="nothing")
+    for consumer in fifo.consumers:
+        if consumer.kind == "mem" and fifo.name not in entering:
+            findings.add("fifo-linked", where, f"what drains it on {consumer}", limit="a link", value="nothing")
+
+
+def _pattern(fifo: Fifo, tile: Tile, dims: tuple[Dim, ...], side: str, findings: Findings) -> None:
+    where = f"FIFO @{fifo.name} {side} at {tile}"
+    memref = fifo.object_type
+    if tile.kind != "shim":
+        words = memref.bytes // WORD_BYTES
+        if words > limit("length", tile.kind).value:
+            findings.add("transfer-length", where, "words of an object", limit=limit("length", tile.kind), value=words)
+    if not dims:
+        return
+    if tile.kind == "shim":
+        findings.add("shim-dims", where, "dims on a shim end", limit="none", value=_show(dims))
+        return
+    if len(dims) > limit("dims", tile.kind).value:
+        findings.add("dim-count", where, "dimensions", limit=limit("dims", tile.kind), value=len(dims))
+    width = memref.element_bytes
+    inner = max((i for i, dim in enumerate(dims) if dim.size > 1), default=len(dims) - 1)
+    for position, dim in enumerate(dims):
+        what = f"dimension {position} of {_show(dims)}"
+        if dim.size < 1:
+            findings.add("dim-size", where, f"size of {what}", limit="1 or more", value=dim.size)
+            continue
+        if dim.size > limit("verified-size").value:
+            findings.add("dim-size", where, f"size of {what}", limit=limit("verified-size"), value=dim.size)
+        words = dim.size * width // WORD_BYTES if position == inner else dim.size
+        if words > limit("wrap", tile.kind).value:
+            findings.add("dim-wrap", where, f"words of {what}", limit=limit("wrap", tile.kind), value=words)
+        if dim.stride < 1:
+            findings.add("dim-zero-stride", where, f"stride of {what}", limit="1 or more", value=dim.stride)
+            continue
+        step = -(-dim.stride * width // WORD_BYTES)
+        if dim.size > 1 and step > limit("stride", tile.kind).value:
+            findings.add(
+                "dim-stride", where, f"stride in words of {what}", limit=limit("stride", tile.kind), value=step
+            )
+        if dim.size > 1:
+            size = dim.size if position == inner else dim.stride
+            if (size * width) % WORD_BYTES:
+                kind = "size" if position == inner else "stride"
+                findings.add(
+                    "dim-words",
+                    where,
+                    f"bytes of the {kind} of {what}",
+                    limit=f"a multiple of {WORD_BYTES}",
+                    value=size * width,
+                )
+    if width < WORD_BYTES and dims[-1].stride != 1 and dims[-1].stride > 0:
+        findings.add("dim-inner-stride", where, f"innermost stride of {_show(dims)}", limit=1, value=dims[-1].stride)
+    _extent(fifo, where, dims, findings)
+
+
+def _extent(fifo: Fifo, where: str, dims: tuple[Dim, ...], findings: Findings) -> None:
+    elements = fifo.object_type.elements
+    if any(dim.size < 1 or dim.stride < 0 for dim in dims):
+        return
+    last = sum((dim.size - 1) * dim.stride for dim in dims)
+    if last >= elements:
+        findings.add(
+            "dim-bounds", where, f"last element of {_show(dims)}", limit=f"at most {elements - 1:,}", value=last
+        )
+    moved = prod(dim.size for dim in dims)
+    if moved != elements:
+        findings.add("dim-product", where, f"elements {_show(dims)} moves", limit=elements, value=moved)
+
+
+def _show(dims: tuple[Dim, ...]) -> str:
+    return "[" + ", ".join(f"{dim.size}:{dim.stride}" for dim in dims) + "]"
+
+
+def _link(link: Link, fifos: dict[str, Fifo], seen: set[str], findings: Findings) -> None:
+    where = link_name(link)
+    known = True
+    for name in (*link.ins, *link.outs):
+        if name not in fifos:
+            findings.add("symbol", where, "a linked FIFO", limit="a FIFO of the design", value=f"@{name}")
+            known = False
+        if name in seen:
+            findings.add("link-once", where, "links of the FIFO", limit=1, value=f"another one with @{name}")
+        seen.add(name)
+    if not link.ins or not link.outs or (len(link.ins) > 1 and len(link.outs) > 1):
+        found = f"{len(link.ins)} to {len(link.outs)}"
+        findings.add("link-shape", where, "FIFOs", limit="1 to 1, n to 1 or 1 to n", value=found)
+        return
+    if not known:
+        return
+    tile = link_tile(link, fifos)
+    if tile is None:
+        findings.add("link-tile", where, "tile between the FIFOs", limit="one", value="none")
+        return
+    if len(link.ins) == len(link.outs):
+        return
+    if tile.kind != "mem":
+        findings.add("link-mem-tile", where, "tile of a join or distribute", limit="a mem tile", value=str(tile))
+    if len(link.ins) > 1:
+        _offsets(where, link.src_offsets, [fifos[name] for name in link.ins], fifos[link.outs[0]], findings)
+    else:
+        _distribute(where, link, fifos, findings)
+
+
+def _distribute(where: str, link: Link, fifos: dict[str, Fifo], findings: Findings) -> None:
+    whole, pieces = fifos[link.ins[0]], [fifos[name] for name in link.outs]
+    repeats = sorted({piece.repeat_count for piece in pieces})
+    if len(repeats) > 1:
+        findings.add("link-shape", where, "repeat_count of the outs", limit="the same", value=str(repeats))
+    full = [piece for piece in pieces if piece.object_type.bytes >= whole.object_type.bytes]
+    if full or (link.dst_offsets and len(set(link.dst_offsets)) == 1):
+        name = full[0].name if full else link.outs[0]
+        findings.add(
+            "broadcast-through-link",
+            where,
+            f"object of @{name}",
+            limit=f"a piece of {whole.object_type}",
+            value=str(fifos[name].object_type),
+            note="give one FIFO several consumers to broadcast",
+        )
+        return
+    _offsets(where, link.dst_offsets, pieces, whole, findings)
+
+
+def _offsets(where: str, offsets: tuple[int, ...], pieces: list[Fifo], whole: Fifo, findings: Findings) -> None:
+    if len(offsets) != len(pieces):
+        findings.add("link-offsets", where, "offsets", limit=len(pieces), value=len(offsets))
+        return
+    sizes = [piece.object_type.elements for piece in pieces]
+    expected = (0, *accumulate(sizes))
+    if tuple(offsets) != expected[:-1] or expected[-1] != whole.object_type.elements:
+        findings.add(
+            "link-offsets",
+            where,
+            f"offsets and elements of @{whole.name}",
+            limit=f"{list(expected[:-1])} in {expected[-1]:,}",
+            value=f"{list(offsets)} in {whole.object_type.elements:,}",
+        )

@@ -1,0 +1,365 @@
+"""Flow: whether what a sequence fills and drains is what the cores take and give (undiagnosed by every tool).
+
+Every FIFO carries a number of objects in one run of a sequence, every core turns its endless loop a number of times.
+Fills and drains fix the first; links and programs tie all of them together in fixed ratios. A design whose numbers
+disagree, or are not whole, hangs on the hardware.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import TypeAlias
+
+from elfkiln.design import (
+    Acquire,
+    Const,
+    Core,
+    Design,
+    Fifo,
+    Load,
+    Loaded,
+    LoadPdi,
+    Loop,
+    LoopIndex,
+    Release,
+    RtpWrite,
+    Sequence,
+    SetLock,
+    StartTask,
+    Statement,
+    UseLock,
+    Value,
+)
+from elfkiln.lint.finding import Findings
+from elfkiln.lint.placement import CONSUME, PRODUCE, sound_links, statements
+from elfkiln.lint.taps import fills
+
+ENDLESS = 2**31 - 1
+"""Turns from which on a loop is the endless one of a core's program (generators write 2**32 - 1)."""
+
+_MOST_TURNS = 4096
+
+End: TypeAlias = "tuple[str, str]"
+Rates: TypeAlias = "dict[End, int | None]"
+Node: TypeAlias = "tuple[str, str]"
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A core's program as flow sees it: what stands before the endless loop, its body, and the lock it waits for."""
+
+    core: Core
+    prologue: tuple[Statement, ...]
+    body: tuple[Statement, ...]
+    endless: bool
+    gate: UseLock | None
+
+
+@dataclass(slots=True)
+class Turns:
+    """What is known while a program is counted: run-time parameters, loaded values and loop indices."""
+
+    parameters: Mapping[tuple[str, int], int]
+    loaded: dict[int, int | None] = field(default_factory=dict)
+    indices: dict[int, int] = field(default_factory=dict)
+    left: int = _MOST_TURNS
+
+    def value(self, value: Value) -> int | None:
+        """Return a value of the program if it is known."""
+        if isinstance(value, Const):
+            return value.value
+        if isinstance(value, Loaded):
+            return self.loaded.get(value.number)
+        return self.indices.get(value.number)
+
+
+def program_of(core: Core) -> Program:
+    """Split a core's program at its endless loop, and find the one lock at which each turn waits."""
+    for position, statement in enumerate(core.body):
+        if isinstance(statement, Loop) and (turns_of(statement, Turns({})) or 0) >= ENDLESS:
+            waits = [s for s in statement.body if isinstance(s, UseLock) and s.action != "release"]
+            others = [s for s in statements(core.body) if isinstance(s, UseLock)]
+            gate = waits[0] if len(waits) == len(others) == 1 else None
+            return Program(core, core.body[:position], statement.body, endless=True, gate=gate)
+    return Program(core, (), core.body, endless=False, gate=None)
+
+
+def turns_of(loop: Loop, known: Turns) -> int | None:
+    """Return how often a loop turns, or None when a bound is not known."""
+    lower, upper, step = (known.value(bound) for bound in (loop.lower, loop.upper, loop.step))
+    if lower is None or upper is None or step is None or step < 1:
+        return None
+    return max(0, -(-(upper - lower) // step))
+
+
+def releases(body: tuple[Statement, ...], known: Turns) -> Rates:
+    """Return how many objects of each FIFO end a program releases in one pass (None: not known)."""
+    total: Rates = {}
+    for statement in body:
+        if isinstance(statement, Release):
+            _add(total, {(statement.fifo, statement.port): statement.count}, 1)
+        elif isinstance(statement, Load):
+            index = known.value(statement.index)
+            known.loaded[statement.number] = None if index is None else known.parameters.get((statement.buffer, index))
+        elif isinstance(statement, Loop):
+            turns = turns_of(statement, known)
+            if turns is not None and turns <= known.left and _uses_index(statement.body, statement.number):
+                known.left -= turns
+                lower, step = known.value(statement.lower) or 0, known.value(statement.step) or 1
+                for turn in range(turns):
+                    known.indices[statement.number] = lower + turn * step
+                    _add(total, releases(statement.body, known), 1)
+            else:
+                _add(total, releases(statement.body, known), turns)
+    return total
+
+
+def _add(total: Rates, part: Rates, times: int | None) -> None:
+    for end, count in part.items():
+        so_far = total.get(end, 0)
+        total[end] = None if so_far is None or count is None or times is None else so_far + count * times
+
+
+def _uses_index(body: tuple[Statement, ...], number: int) -> bool:
+    for statement in statements(body):
+        bounds: tuple[Value, ...] = ()
+        if isinstance(statement, Loop):
+            bounds = (statement.lower, statement.upper, statement.step)
+        elif isinstance(statement, Load):
+            bounds = (statement.index,)
+        if LoopIndex(number) in bounds:
+            return True
+    return False
+
+
+@dataclass(slots=True)
+class Flow:
+    """The numbers of one sequence: objects per FIFO and turns per core, and which of them hang together."""
+
+    design: Design
+    sequence: Sequence
+    findings: Findings
+    values: dict[Node, Fraction] = field(default_factory=dict)
+    reasons: dict[Node, str] = field(default_factory=dict)
+    ties: dict[Node, list[tuple[Node, Fraction]]] = field(default_factory=lambda: defaultdict(list))
+    near: dict[Node, list[Node]] = field(default_factory=lambda: defaultdict(list))
+    group: dict[Node, int] = field(default_factory=dict)
+    moved: dict[str, int] = field(default_factory=dict)
+    told: set[Node] = field(default_factory=set)
+    shown: set[tuple[str, Fraction, Fraction]] = field(default_factory=set)
+
+    def total(self, fifo: str) -> int:
+        """Return the bytes that the tasks of the sequence move through a FIFO."""
+        return self.moved.get(fifo, 0)
+
+    def together(self, one: str, other: str) -> bool:
+        """Return whether two FIFOs hang together, so that progress on one is progress on the other."""
+        return self.group.get(("FIFO", one), -1) == self.group.get(("FIFO", other), -2)
+
+    def fix(self, node: Node, value: Fraction, reason: str) -> None:
+        """Give a node its number; a second, different one is a finding."""
+        known = self.values.get(node)
+        if known is None:
+            self.values[node], self.reasons[node] = value, reason
+        elif known != value:
+            self.tell(node, known, self.reasons[node], value, reason)
+
+    def tell(self, node: Node, one: Fraction, why: str, other: Fraction, because: str) -> None:
+        """Report two numbers for one FIFO or core; the same fault on many of them is told once."""
+        kind, name = node
+        self.told.add(node)
+        if (kind, one, other) in self.shown:
+            return
+        self.shown.add((kind, one, other))
+        where = f"{self.sequence.name} {'FIFO @' if kind == 'FIFO' else ''}{name}"
+        what = "objects" if kind == "FIFO" else "turns of the core"
+        self.findings.add(
+            "flow-total",
+            where,
+            f"{what} in one run",
+            limit=f"{_number(one)} ({why})",
+            value=f"{_number(other)} ({because})",
+            note=self._round_robin(name) if kind == "FIFO" else "",
+        )
+
+    def _round_robin(self, name: str) -> str:
+        for link in self.design.links:
+            if len(link.outs) > 1 and name in link.outs:
+                return f"the link from @{link.ins[0]} hands pieces out round robin, no broadcast (1bit-MONSTER #1207)"
+        return ""
+
+
+def _number(value: Fraction) -> str:
+    return f"{value.numerator:,}" if value.denominator == 1 else f"{value.numerator:,}/{value.denominator:,}"
+
+
+def follow(design: Design, sequence: Sequence, programs: tuple[Program, ...], findings: Findings) -> Flow:
+    """Solve a sequence's flow and report what does not fit."""
+    flow = Flow(design, sequence, findings)
+    fifos = {fifo.name: fifo for fifo in design.fifos}
+    _tasks(flow, fifos)
+    if not flow.moved:
+        return flow
+    _links(flow, fifos)
+    for program in programs:
+        _program(flow, program, fifos)
+    _spread(flow)
+    for node, value in flow.values.items():
+        if value.denominator != 1 and node not in flow.told:
+            flow.tell(node, Fraction(round(value)), "a whole number", value, flow.reasons[node])
+    return flow
+
+
+def _tasks(flow: Flow, fifos: Mapping[str, Fifo]) -> None:
+    """Fix what tasks fill and drain: a shim end without a task moves nothing."""
+    started: dict[int, int] = defaultdict(int)
+    for step in flow.sequence.steps:
+        if isinstance(step, StartTask):
+            started[step.task] += 1
+    counts: dict[str, int] = defaultdict(int)
+    for task in flow.sequence.tasks:
+        if task.number in started and 0 <= task.argument < len(flow.sequence.arguments):
+            width = flow.sequence.arguments[task.argument].element_bytes
+            moved = task.length * width * (task.repeat_count + 1) * started[task.number]
+            flow.moved[task.fifo] = flow.moved.get(task.fifo, 0) + moved
+            counts[task.fifo] += started[task.number]
+    for name, fifo in fifos.items():
+        inward = fills(fifo)
+        if inward is not None and fifo.object_type.bytes:
+            verb = "filled" if inward else "drained"
+            moved = flow.total(name)
+            reason = f"{moved:,} bytes {verb} by {counts[name]} tasks" if moved else f"never {verb}"
+            flow.fix(("FIFO", name), Fraction(moved, fifo.object_type.bytes), reason)
+
+
+def _links(flow: Flow, fifos: Mapping[str, Fifo]) -> None:
+    for link, _ in sound_links(flow.design):
+        for inner in link.ins:
+            for outer in link.outs:
+                repeat = max(1, fifos[outer].repeat_count)
+                ratio = Fraction(repeat)
+                if len(link.ins) == len(link.outs):
+                    ratio *= Fraction(fifos[inner].object_type.bytes, fifos[outer].object_type.bytes)
+                _tie(flow, ("FIFO", inner), ("FIFO", outer), ratio)
+
+
+def _tie(flow: Flow, one: Node, other: Node, ratio: Fraction) -> None:
+    """Say that `other` is `ratio` times `one`."""
+    flow.ties[one].append((other, ratio))
+    flow.ties[other].append((one, 1 / ratio))
+    _join(flow, one, other)
+
+
+def _join(flow: Flow, one: Node, other: Node) -> None:
+    flow.near[one].append(other)
+    flow.near[other].append(one)
+
+
+def _program(flow: Flow, program: Program, fifos: Mapping[str, Fifo]) -> None:
+    """Tie or fix what a core takes and gives. What its prologue keeps, and what is not known, is left out."""
+    core: Node = ("core", str(program.core.tile))
+    acquired = {(s.fifo, s.port) for s in statements(program.body) if isinstance(s, Acquire)}
+    kept = {(s.fifo, s.port) for s in statements(program.prologue) if isinstance(s, Acquire)}
+    ends = [end for end in sorted(acquired - kept) if _on_end(fifos, end, program.core)]
+    if program.gate is not None:
+        _gated(flow, program, core, ends)
+        return
+    rates = releases(program.body, Turns(_parameters(flow.sequence)))
+    if not program.endless:
+        runs = 1 if any(flow.total(name) for name in fifos) else 0
+        flow.fix(core, Fraction(runs), "the program has no endless loop")
+    for end in ends:
+        rate = rates.get(end)
+        if rate:
+            _tie(flow, core, ("FIFO", end[0]), Fraction(rate))
+
+
+def _on_end(fifos: Mapping[str, Fifo], end: End, core: Core) -> bool:
+    fifo = fifos.get(end[0])
+    if fifo is None:
+        return False
+    return core.tile == fifo.producer if end[1] == PRODUCE else end[1] == CONSUME and core.tile in fifo.consumers
+
+
+def _parameters(sequence: Sequence) -> dict[tuple[str, int], int]:
+    return {(s.buffer, s.index): s.value for s in sequence.steps if isinstance(s, RtpWrite)}
+
+
+def _grants(program: Program, flow: Flow) -> Iterator[tuple[int, dict[tuple[str, int], int]]]:
+    """Yield how many turns each release of the core's lock allows, with the parameters written by then."""
+    gate = program.gate
+    assert gate is not None
+    amount = gate.value.value if isinstance(gate.value, Const) else 0
+    if amount < 1:
+        return
+    written: dict[tuple[str, int], int] = {}
+    for step in flow.sequence.steps:
+        if isinstance(step, LoadPdi):
+            first = next((lock.init for lock in flow.design.locks if lock.name == gate.lock), 0)
+            if first >= amount:
+                yield first // amount, dict(written)
+        elif isinstance(step, RtpWrite):
+            written[step.buffer, step.index] = step.value
+        elif isinstance(step, SetLock) and step.lock == gate.lock:
+            yield step.value // amount, dict(written)
+
+
+def _gated(flow: Flow, program: Program, core: Node, ends: list[End]) -> None:
+    for end in ends:
+        _join(flow, core, ("FIFO", end[0]))
+    turns = 0
+    total: Rates = dict.fromkeys(ends, 0)
+    for granted, written in _grants(program, flow):
+        turns += granted
+        rates = releases(program.body, Turns(written))
+        _add(total, {end: rates.get(end, 0) for end in ends}, granted)
+    if turns == 0 and any(flow.total(fifo.name) for fifo in flow.design.fifos):
+        moving = [end[0] for end in ends if flow.values.get(("FIFO", end[0]))]
+        if moving:
+            assert program.gate is not None
+            where = f"{flow.sequence.name} {core[1]}"
+            what = f"turns granted by lock @{program.gate.lock}"
+            flow.findings.add("lock-grants", where, what, limit="1 or more", value=0)
+            return
+    flow.fix(core, Fraction(turns), f"turns granted by lock @{program.gate.lock if program.gate else ''}")
+    for end, count in total.items():
+        if count is not None:
+            flow.fix(("FIFO", end[0]), Fraction(count), f"{core[1]} {'takes' if end[1] == CONSUME else 'gives'} them")
+
+
+def _spread(flow: Flow) -> None:
+    """Carry known numbers along the ties, and number the groups that hang together."""
+    groups: dict[Node, int] = {}
+    for number, start in enumerate([*flow.values, *flow.near]):
+        if start in groups:
+            continue
+        groups[start] = number
+        queue = deque([start])
+        while queue:
+            node = queue.popleft()
+            for other in flow.near.get(node, ()):
+                if other not in groups:
+                    groups[other] = number
+                    queue.append(other)
+    flow.group = groups
+    queue = deque(flow.values)
+    while queue:
+        node = queue.popleft()
+        for other, ratio in flow.ties.get(node, ()):
+            value = flow.values[node] * ratio
+            known = flow.values.get(other)
+            if known is None:
+                flow.values[other] = value
+                flow.reasons[other] = f"as {_title(node)} has {_number(flow.values[node])}"
+                queue.append(other)
+            elif known != value and node not in flow.told:
+                flow.tell(
+                    other, known, flow.reasons[other], value, f"as {_title(node)} has {_number(flow.values[node])}"
+                )
+
+
+def _title(node: Node) -> str:
+    return f"@{node[1]}" if node[0] == "FIFO" else node[1]
