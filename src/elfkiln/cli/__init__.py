@@ -10,6 +10,7 @@ VERBS: dict[str, str] = {
     "elfs": "elfs",
     "explain": "explain",
     "install": "install",
+    "lint": "lint",
     "list": "list_models",
     "lookup": "lookup",
     "verify": "verify",

@@ -1,0 +1,92 @@
+"""`elfkiln lint`: a design against the array's limits and the tools' known traps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from elfkiln.cli.arguments import Arguments, Spec
+from elfkiln.cli.common import print_json
+from elfkiln.errors import EXIT_DIFFERS, EXIT_DONE, Refused
+from elfkiln.lint import ERROR, Finding, TileBudget, budgets, lint
+from elfkiln.read_design import read_design
+
+HELP = "check a design (generic MLIR) against the array's limits and the tools' known traps"
+SPEC = Spec(keys={"target": "npu2 (default) or sim"}, words=("DESIGN.mlir",))
+
+
+def run(arguments: Arguments) -> int:
+    """Print the findings and what each tile has left; return 1 when a finding is an error."""
+    path = Path(arguments.words[0])
+    design = read_design(read_text(path), name=path.name)
+    found = lint(design, arguments.keys.get("target", "npu2"))
+    tiles = budgets(design)
+    errors = sum(finding.severity == ERROR for finding in found)
+    if arguments.json:
+        print_json(_json(found, tiles, errors))
+    else:
+        for finding in found:
+            print(finding.line)
+        for line in budget_lines(tiles):
+            print(line)
+        print(f"{path.name}: {_count(errors, 'error')}, {_count(len(found) - errors, 'warning')}")
+    return EXIT_DIFFERS if errors else EXIT_DONE
+
+
+def read_text(path: Path) -> str:
+    """Return a file's UTF-8 text; `Refused` with one line when it is absent, not a file, or not text."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise Refused(f"{path}: expected UTF-8 text, found other bytes; give the generic MLIR of a design") from None
+    except OSError as error:
+        raise Refused(f"{path}: cannot be read: {error.strerror}") from None
+
+
+def budget_lines(tiles: Sequence[TileBudget]) -> list[str]:
+    """Return what each tile has taken and left, one line for tiles that are alike."""
+    alike: dict[tuple[object, ...], list[TileBudget]] = {}
+    for tile in tiles:
+        sizes = tuple((pool.count, pool.bytes_each) for pool in tile.pools)
+        alike.setdefault((tile.tile.kind, tile.stack, sizes, tile.s2mm, tile.mm2s, tile.descriptors), []).append(tile)
+    return [_budget_line(group) for group in alike.values()]
+
+
+def _budget_line(group: list[TileBudget]) -> str:
+    first = group[0]
+    parts = [f"stack {first.stack:,}"] if first.stack else []
+    parts += [f"@{pool.owner} {pool.count} x {pool.bytes_each:,}" for pool in first.pools]
+    more = f" and {len(group) - 1} alike" if len(group) > 1 else ""
+    return (
+        f"{first.tile}{more}: {first.used:,} of {first.memory:,} bytes ({', '.join(parts) or 'nothing'}), "
+        f"{first.free:,} free; channels in {first.s2mm}, out {first.mm2s}; {first.descriptors} BDs; {first.locks} locks"
+    )
+
+
+def _json(found: Sequence[Finding], tiles: Sequence[TileBudget], errors: int) -> dict[str, object]:
+    rows = [
+        {
+            "tile": str(tile.tile),
+            "memory": tile.memory,
+            "stack": tile.stack,
+            "buffers": [{"name": p.owner, "count": p.count, "bytes_each": p.bytes_each} for p in tile.pools],
+            "used": tile.used,
+            "free": tile.free,
+            "s2mm": tile.s2mm,
+            "mm2s": tile.mm2s,
+            "descriptors": tile.descriptors,
+            "locks": tile.locks,
+        }
+        for tile in tiles
+    ]
+    return {
+        "errors": errors,
+        "warnings": len(found) - errors,
+        "findings": [asdict(finding) for finding in found],
+        "tiles": rows,
+    }
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
