@@ -13,6 +13,7 @@ VERBS: dict[str, str] = {
     "lint": "lint",
     "list": "list_models",
     "lookup": "lookup",
+    "toolchain": "toolchain",
     "verify": "verify",
 }
 

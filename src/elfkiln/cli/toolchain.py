@@ -1,0 +1,153 @@
+"""`elfkiln toolchain ...`: install, show, mirror and bump the pinned toolchains."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from elfkiln.cli.arguments import Arguments, Spec
+from elfkiln.cli.common import ROOT, TARGET, print_json, project_of, target_of
+from elfkiln.errors import EXIT_DIFFERS, EXIT_DONE, Refused
+from elfkiln.project import Project
+
+HELP = "install, show, mirror or bump the pinned toolchains (ACTION: install, status, mirror, bump)"
+SPEC = Spec(
+    keys=TARGET
+    | ROOT
+    | {
+        "wheels": "install, mirror: a folder of wheels, for a machine without a network; bump: wheels or a folder",
+        "out": "bump: the file the candidate lock is written to",
+    },
+    flags={"--overwrite": "bump: out= may exist, and may be toolchain.lock itself"},
+    words=("ACTION",),
+)
+
+
+def run(arguments: Arguments) -> int:
+    """Do what the first word says; `status target=...` ends with 1 when that target is not usable."""
+    actions = {"install": _install, "status": _status, "mirror": _mirror, "bump": _bump}
+    action = arguments.words[0]
+    if action not in actions:
+        raise Refused(f"toolchain: takes one of {', '.join(actions)}, found {action}")
+    _refuse_unused(action, arguments)
+    return actions[action](project_of(arguments), arguments)
+
+
+def install_toolchain(project: Project, target: str, wheels: Path | None = None) -> dict[str, object]:
+    """Install a target's toolchain, or check it where there is nothing to install, and return what is then there."""
+    from elfkiln.npu2.status import toolchain_status
+
+    if target == "npu2":
+        from elfkiln.npu2.install import install
+
+        installed = install(project, wheels=wheels, note=_say)
+        return {"target": target, "digest": installed.pin.digest, "versions": installed.describe()}
+    (found,) = toolchain_status(project, target)
+    if not found.usable:
+        raise Refused(found.reason)
+    return {"target": target, "digest": found.digest, "versions": found.versions}
+
+
+def mirror_toolchain(project: Project, wheels: Path | None = None) -> dict[str, object]:
+    """Store the wheels of target npu2 as blobs and return what the mirror holds."""
+    from elfkiln.npu2.mirror import mirror
+
+    return mirror(project, wheels=wheels, note=_say).to_json()
+
+
+def _install(project: Project, arguments: Arguments) -> int:
+    result = install_toolchain(project, target_of(project, arguments), _wheels(arguments))
+    if arguments.json:
+        print_json(result)
+    else:
+        print(f"target {result['target']}: {result['versions']} is installed (toolchain {str(result['digest'])[:12]})")
+    return EXIT_DONE
+
+
+def _status(project: Project, arguments: Arguments) -> int:
+    from elfkiln.npu2.status import toolchain_status
+
+    only = arguments.keys.get("target")
+    rows = toolchain_status(project, only)
+    if arguments.json:
+        print_json({"targets": [row.to_json() for row in rows]})
+    else:
+        for row in rows:
+            mark = " (default)" if row.is_default else ""
+            state = "usable" if row.usable else "not usable"
+            place = "installed" if row.installed else "not installed"
+            print(f"{row.target}{mark}: {row.versions}")
+            print(f"  digest   {row.digest}")
+            print(f"  state    {place}, {state}{': ' + row.reason if row.reason else ''}")
+            if row.mirrored is not None:
+                print(f"  mirror   {'in the store' if row.mirrored else 'none; elfkiln toolchain mirror makes one'}")
+    return EXIT_DIFFERS if only is not None and not all(row.usable for row in rows) else EXIT_DONE
+
+
+def _mirror(project: Project, arguments: Arguments) -> int:
+    target = target_of(project, arguments) if "target" in arguments.keys else "npu2"
+    if target != "npu2":
+        raise Refused(f"toolchain mirror: target {target} has no wheels of its own to mirror; npu2 has")
+    result = mirror_toolchain(project, _wheels(arguments))
+    if arguments.json:
+        print_json(result)
+    else:
+        stored, kept = result["stored"], result["kept"]
+        assert isinstance(stored, list)
+        assert isinstance(kept, list)
+        print(f"mirror {result['ref']}: {len(stored)} wheels stored, {len(kept)} were there")
+    return EXIT_DONE
+
+
+def _bump(project: Project, arguments: Arguments) -> int:
+    from elfkiln.npu2.bump import bump, write_candidate
+
+    wheels, out = arguments.keys.get("wheels"), arguments.keys.get("out")
+    if not wheels or not out:
+        raise Refused("toolchain bump: takes wheels=<files or a folder, comma between them> and out=<file>")
+    candidate = bump(project, [Path(word) for word in wheels.split(",") if word])
+    write_candidate(candidate, Path(out), overwrite="--overwrite" in arguments.flags)
+    if arguments.json:
+        print_json({"out": out, **candidate.to_json()})
+        return EXIT_DONE
+    print(f"candidate {out}: toolchain npu2 {candidate.digest[:12]}, was {candidate.digest_before[:12]}")
+    for change in candidate.changes:
+        print(f"  {change.name}: {change.before or 'not pinned'} -> {change.after}")
+    if candidate.digest == candidate.digest_before:
+        print("nothing changes")
+    else:
+        print(f"{candidate.recipes} recipes would change, under {len(candidate.names)} names of registry.yaml")
+    for name in candidate.names:
+        print(f"  {name}")
+    for note in candidate.notes:
+        print(f"note: {note}")
+    return EXIT_DONE
+
+
+def _wheels(arguments: Arguments) -> Path | None:
+    text = arguments.keys.get("wheels")
+    if text is None:
+        return None
+    if not text or not Path(text).is_dir():
+        raise Refused(f"wheels={text}: not a folder; name the one that holds the pinned wheels")
+    return Path(text).resolve()
+
+
+_TAKES = {
+    "install": {"target", "wheels", "root"},
+    "status": {"target", "root"},
+    "mirror": {"target", "wheels", "root"},
+    "bump": {"wheels", "out", "root"},
+}
+
+
+def _refuse_unused(action: str, arguments: Arguments) -> None:
+    for key in arguments.keys:
+        if key not in _TAKES[action]:
+            raise Refused(f"toolchain {action}: takes no {key}=")
+    if "--overwrite" in arguments.flags and action != "bump":
+        raise Refused(f"toolchain {action}: takes no --overwrite")
+
+
+def _say(line: str) -> None:
+    print(f"toolchain: {line}", file=sys.stderr, flush=True)

@@ -1,0 +1,1 @@
+"""Target npu2: the real toolchain, pinned, installed, driven and distrusted."""

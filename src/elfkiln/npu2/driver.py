@@ -1,0 +1,333 @@
+"""Drives the installed toolchain: rendered generator -> design -> lint -> microkernel objects -> full ELF.
+
+Every step runs in one private folder, with the environment of the lock and nothing else, and what a tool left is
+looked at, never its exit code alone: tools of this chain have ended well without an output, left an old one in its
+place, or taken another build's object file from the current folder.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from elfkiln.canonical import sha256_hex
+from elfkiln.design import Const, Design, Loop, Statement
+from elfkiln.errors import BuildFailed, ElfkilnError, Refused, brief
+from elfkiln.families import KernelObject, RenderedGenerator
+from elfkiln.files import storage_refusal
+from elfkiln.npu2 import aiecc, microkernel
+from elfkiln.npu2.aiecc import GENERATIONS, generation_digest
+from elfkiln.npu2.install import Installed, check_unchanged, tool_environment, verify_install
+from elfkiln.npu2.tool_run import ToolRun, run_tool
+
+GENERATOR = "generator.py"
+PRETTY = aiecc.INPUT_NAME
+GENERIC = "design.generic.mlir"
+HOME = "home"
+
+SECONDS = 7200.0
+"""How long one tool may take; aiecc needs half a minute for the largest design of reference size."""
+
+_COMPLAINT = re.compile(r"\b(?:fatal )?error\b", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltFullElf:
+    """What a build left: the full ELF's file, the design in generic and in pretty form, and the log.
+
+    `log` holds every command, exit code and output with folders and the job count replaced by placeholders; what
+    differs from run to run (seconds per step, jobs, names of variables passed through) is in `volatile`.
+    """
+
+    path: Path
+    design: str
+    pretty: str
+    log: str
+    volatile: Mapping[str, object]
+
+
+def build_full_elf(
+    generator: RenderedGenerator,
+    *,
+    kernel_root: Path,
+    toolchain: Installed,
+    workdir: Path,
+    jobs: int = 1,
+    timeout: float = SECONDS,
+) -> BuiltFullElf:
+    """Build a full ELF in `workdir`, which must be empty or absent and this build's alone.
+
+    `jobs` is how many threads aiecc takes; it does not change the bytes. Raises `BuildFailed` when a tool fails or
+    leaves no usable output, or when lint finds an error; `Refused` when the toolchain's bytes are not the installed
+    ones. The log up to that point hangs on the error as a note (`__notes__`).
+    """
+    folder = workdir.resolve()
+    _need_empty(folder)
+    run = _Run(toolchain, generator, kernel_root, folder, jobs, timeout)
+    try:
+        return run.all()
+    except ElfkilnError as error:
+        error.add_note(run.log_text())
+        raise
+    except OSError as error:
+        failure = storage_refusal(Path(error.filename or folder), error)
+        failure.add_note(run.log_text())
+        raise failure from error
+
+
+def source_digests(kernel_root: Path, kernels: Iterable[KernelObject], generation: str | None = None) -> dict[str, str]:
+    """Return everything of ours that decides the bytes of a build, by name, as sha256: the microkernel sources with
+    their headers and, for a generation of aiecc, the row of the command-line table."""
+    digests = microkernel.source_digests(kernel_root, kernels)
+    if generation is not None:
+        digests[f"aiecc command line {generation}"] = generation_digest(generation)
+    return digests
+
+
+@dataclass(slots=True)
+class _Run:
+    """One build while it works."""
+
+    toolchain: Installed
+    generator: RenderedGenerator
+    kernel_root: Path
+    folder: Path
+    jobs: int
+    timeout: float
+    lines: list[str] = field(default_factory=list)
+    volatile: dict[str, object] = field(default_factory=dict)
+    environment: dict[str, str] = field(default_factory=dict)
+
+    def all(self) -> BuiltFullElf:
+        """Run every step in order."""
+        microkernel.check_objects(self.generator.kernels)
+        tools = verify_install(self.toolchain)
+        home = self.folder / HOME
+        home.mkdir()
+        self.environment = tool_environment(self.toolchain.pin, self.toolchain.folder, home, os.environ)
+        self._head()
+        pretty = self._print_design()
+        generic = self._print_generic()
+        design = self._lint(generic)
+        for kernel in self.generator.kernels:
+            self._compile(kernel, design)
+        self._check_links(design)
+        elf = self._link(design)
+        self._check_elf(elf, generic, pretty)
+        check_unchanged(self.toolchain, tools)
+        return BuiltFullElf(elf, generic, pretty, self.log_text(), dict(self.volatile))
+
+    def log_text(self) -> str:
+        """Return the log so far."""
+        return "".join(f"{line}\n" for line in self.lines)
+
+    def _head(self) -> None:
+        pin = self.toolchain.pin
+        self.lines += [
+            f"toolchain npu2 sha256:{pin.digest}",
+            self.toolchain.describe(),
+            *(f"wheel {wheel.file} sha256:{wheel.sha256}" for wheel in pin.wheels),
+            *(
+                f"tool {name} {row['file']} sha256:{row['sha256']}"
+                for name, row in sorted(self.toolchain.record["tools"].items())
+            ),
+            *(f"environment {name}={value}" for name, value in pin.environment_set),
+        ]
+        self.volatile["jobs"] = self.jobs
+        self.volatile["passed"] = [name for name in pin.environment_pass if name in os.environ]
+
+    def _print_design(self) -> str:
+        (self.folder / GENERATOR).write_text(self.generator.text, encoding="utf-8")
+        run = self._tool("generator", self.toolchain.python, ("-P", "-s", GENERATOR), out_file=PRETTY)
+        if run.exit_code != 0:
+            raise BuildFailed(f"generator: {run.ending}: {complaint(run.err)}")
+        return self._mlir("generator", PRETTY)
+
+    def _print_generic(self) -> str:
+        run = self._tool(
+            "aie-opt", self.toolchain.tool("aie-opt"), ("--mlir-print-op-generic", PRETTY), out_file=GENERIC
+        )
+        if run.exit_code != 0:
+            raise self._failure("aie-opt", run)
+        return self._mlir("aie-opt", GENERIC)
+
+    def _mlir(self, tool: str, name: str) -> str:
+        """Read a printed module; an empty one or one that stops half-way is a failure whatever the exit code."""
+        try:
+            text = (self.folder / name).read_text(encoding="utf-8")
+        except UnicodeDecodeError as error:
+            raise BuildFailed(f"{tool}: exit code 0, but {name} is not UTF-8 text; no design was printed") from error
+        if not text.strip():
+            raise BuildFailed(f"{tool}: exit code 0, but {name} is empty; no design was printed")
+        if text.count("{") != text.count("}") or not text.rstrip().endswith(("}", "}) : () -> ()")):
+            raise BuildFailed(f"{tool}: exit code 0, but {name} stops half-way ({len(text)} characters)")
+        return text
+
+    def _lint(self, generic: str) -> Design:
+        from elfkiln.lint import lint
+        from elfkiln.read_design import read_design
+
+        design = read_design(generic)
+        findings = lint(design, "npu2")
+        self.lines += [f"lint: {finding.line}" for finding in findings]
+        errors = [finding for finding in findings if finding.severity == "error"]
+        if errors:
+            more = f" (and {len(errors) - 1} more; see elfkiln lint)" if len(errors) > 1 else ""
+            raise BuildFailed(f"lint: {errors[0].line}{more}")
+        return design
+
+    def _compile(self, kernel: KernelObject, design: Design) -> None:
+        microkernel.copy_sources(self.kernel_root, kernel, self.folder)
+        arguments = microkernel.compile_arguments(
+            self.toolchain.pin, kernel, site=self.toolchain.site, build=self.folder
+        )
+        run = self._tool("clang++", self.toolchain.tool("clang++"), arguments)
+        if run.exit_code != 0:
+            raise BuildFailed(f"clang++: {kernel.source}: {run.ending}: {complaint(run.err)}")
+        path = self.folder / kernel.object_name
+        if not path.is_file() or path.stat().st_size == 0:
+            raise BuildFailed(f"clang++: exit code 0, but it wrote no {kernel.object_name}")
+        self._lint_object(path, kernel, design)
+
+    def _lint_object(self, path: Path, kernel: KernelObject, design: Design) -> None:
+        from elfkiln.kernel_object import lint_object
+
+        entries = tuple(k.name for k in design.kernels if k.link_with == kernel.object_name)
+        lint_object(path.read_bytes(), entries)
+
+    def _check_links(self, design: Design) -> None:
+        """Raise when the design links an object that this build did not make: aiecc would look for it elsewhere."""
+        made = {kernel.object_name for kernel in self.generator.kernels}
+        wanted = {k.link_with for k in design.kernels} | {core.link_with for core in design.cores}
+        for name in sorted(name for name in wanted - made if name is not None):
+            raise BuildFailed(f"design.mlir: links {brief(name)}, which the generator's microkernels do not make")
+
+    def _link(self, design: Design) -> Path:
+        pin = self.toolchain.pin
+        generation = GENERATIONS[pin.aiecc_generation]
+        arguments = aiecc.command_line(
+            generation,
+            peano=str(self.toolchain.peano),
+            flags=pin.aiecc_flags,
+            dynamic_loops=has_dynamic_loops(design),
+            jobs=self.jobs,
+        )
+        for name in (aiecc.SCRATCH_FOLDER, aiecc.OUTPUT_FOLDER):
+            (self.folder / name).mkdir()
+        elf = self.folder / generation.output
+        if os.path.lexists(elf):
+            raise BuildFailed(f"aiecc: {generation.output} is there before aiecc ran; a leftover is not an output")
+        run = self._tool("aiecc", self.toolchain.tool("aiecc"), arguments)
+        if run.exit_code != 0:
+            raise self._failure("aiecc", run)
+        if not elf.is_file() or elf.is_symlink():
+            raise BuildFailed(
+                f"aiecc: exit code 0, but it wrote no {generation.output}: {complaint(run.err or run.out)}"
+            )
+        return elf
+
+    def _check_elf(self, elf: Path, generic: str, pretty: str) -> None:
+        from elfkiln.full_elf import read_full_elf
+
+        data = elf.read_bytes()
+        self.lines.append(f"full ELF {len(data)} bytes sha256:{sha256_hex(data)}")
+        read_full_elf(data)
+        for name, content in (("full ELF", data), (PRETTY, pretty.encode()), (GENERIC, generic.encode())):
+            for folder in self._own_folders():
+                if folder.encode() in content:
+                    raise BuildFailed(
+                        f"{name}: holds the path of a folder of this build; the same recipe would give other bytes "
+                        "elsewhere"
+                    )
+
+    def _failure(self, tool: str, run: ToolRun) -> BuildFailed:
+        line = foreign_dialect(run.err + run.out)
+        if line is not None:
+            return BuildFailed(
+                f"{tool}: {line}: the design was printed by another mlir-aie generation than the one that reads it; "
+                "the toolchain's aie package and its tools do not belong together, run elfkiln toolchain status"
+            )
+        return BuildFailed(f"{tool}: {run.ending}: {complaint(run.err or run.out)}")
+
+    def _tool(self, name: str, path: Path, arguments: tuple[str, ...], out_file: str | None = None) -> ToolRun:
+        run = run_tool(
+            (str(path), *arguments),
+            name=name,
+            cwd=self.folder,
+            environment=self.environment,
+            timeout=self.timeout,
+            out_file=self.folder / out_file if out_file else None,
+        )
+        words = list(run.argv)
+        if "-j" in words:
+            words[words.index("-j") + 1] = "<jobs>"
+        self.lines.append(f"$ {' '.join(self._without_folders(word) for word in words)}")
+        self.lines.append(f"{name}: {run.ending}")
+        for label, text in (("stdout", run.out), ("stderr", run.err)):
+            if text:
+                self.lines += [f"{name} {label}: {line}" for line in self._without_folders(text).splitlines()]
+        seconds = self.volatile.setdefault("seconds", {})
+        assert isinstance(seconds, dict)
+        seconds[name] = round(seconds.get(name, 0.0) + run.seconds, 3)
+        return run
+
+    def _own_folders(self) -> tuple[str, ...]:
+        toolchain = self.toolchain.folder
+        return tuple(dict.fromkeys(str(path) for path in (self.folder, toolchain, toolchain.resolve())))
+
+    def _without_folders(self, text: str) -> str:
+        build, *toolchains = self._own_folders()
+        text = text.replace(build, "<build>")
+        for folder in toolchains:
+            text = text.replace(folder, "<toolchain>")
+        return text
+
+
+def has_dynamic_loops(design: Design) -> bool:
+    """Whether a core has a loop whose bounds are known at run time only."""
+
+    def dynamic(body: tuple[Statement, ...]) -> bool:
+        loops = [statement for statement in body if isinstance(statement, Loop)]
+        return any(
+            not all(isinstance(bound, Const) for bound in (loop.lower, loop.upper, loop.step)) or dynamic(loop.body)
+            for loop in loops
+        )
+
+    return any(dynamic(core.body) for core in design.cores)
+
+
+def complaint(text: str) -> str:
+    """Return the first line of a tool's output that reports an error, else its last line.
+
+    >>> complaint("reading\\nx.mlir:3:1: error: no such op\\n3 | foo\\n")
+    'x.mlir:3:1: error: no such op'
+    """
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    errors = [line for line in lines if _COMPLAINT.search(line)]
+    return brief((errors or lines[-1:] or ["it said nothing"])[0], 300)
+
+
+def foreign_dialect(text: str) -> str | None:
+    """Return the diagnostic of a `dma_bd` line that the other generation's parser does not read, or None.
+
+    `aie.dma_bd(%b : memref<..>, 0, N, ...)` became `aie.dma_bd(%b : memref<..> offset = 0 len = N ...)`; read by the
+    wrong one it ends in `expected ')'` at that line, which says nothing of the cause.
+    """
+    lines = text.splitlines()
+    for number, line in enumerate(lines):
+        if re.search(r"error: expected '\)'", line) and any("dma_bd" in after for after in lines[number : number + 3]):
+            return brief(line.strip(), 200)
+    return None
+
+
+def _need_empty(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        left = next(folder.iterdir(), None)
+    except OSError as error:
+        raise storage_refusal(folder, error) from error
+    if left is not None:
+        raise Refused(f"{folder.name}: a build folder must be empty, found {brief(left.name)} in it")
