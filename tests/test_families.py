@@ -328,3 +328,38 @@ def test_line_endings_of_a_template_do_not_matter(copy):
     for path in (copy / "templates").iterdir():
         path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
     assert render(copy, LEGAL).text == render(ROOT, LEGAL).text
+
+
+T2S_MODULE = """\
+from .panel_gemm import PanelFamily
+
+FAMILY = PanelFamily(
+    name="t2s", tag="_t2s", template="t2s.py.j2", stem="mm_t2s", source="mm_t2s.cc", tile_bytes=2048, most_weight=1
+)
+"""
+
+
+def test_a_family_is_one_module_one_template_and_one_row(copy):
+    """The way docs/families.md shows; the fourth part, the microkernel, is a file below kernels/."""
+    (copy / "generators" / "t2s.py").write_text(T2S_MODULE)
+    template = (copy / "templates" / "pb16i.py.j2").read_text().replace("matmul_pb16i_i32", "matmul_t2s_i32")
+    (copy / "templates" / "t2s.py.j2").write_text(template)
+    table = copy / "generators" / "__init__.py"
+    table.write_text(
+        table.read_text().replace("row_major\n", "row_major, t2s\n").replace("(\n", "(\n    t2s.FAMILY,\n")
+    )
+    result = render(copy, replace(LEGAL, tag="_t2s"))
+    assert 'external_func("matmul_t2s_i32"' in result.text
+    assert "weights in layout t2s" in result.text
+    assert result.kernels[0].object_name == "mm_t2s_32x64x128.o"
+    with pytest.raises(Refused, match=r"t2s 128x5000x14336: K: expected a positive multiple of 64"):
+        render(copy, replace(LEGAL, tag="_t2s", K=5000))
+    assert render(copy, LEGAL) == render(ROOT, LEGAL)
+
+
+def test_the_code_in_the_documentation_is_the_code():
+    text = (ROOT / "docs" / "families.md").read_text()
+    blocks = [block.split("```")[0] for block in text.split("```python\n")[1:]]
+    assert len(blocks) == 2
+    for block, name in zip(blocks, ("pb16i.py", "__init__.py"), strict=True):
+        assert block in (ROOT / "generators" / name).read_text()
