@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from elfkiln.limits import limit
+
 NAME_BYTES = 64
 """Size of the engine's file-name buffer, with the closing NUL (q4nx_pack.h, Q4NX_ELF_NAME_MAX)."""
 
@@ -21,9 +23,10 @@ DECODE_M = 16
 
 MIN_COLUMNS = 2
 """One column puts three FIFOs on one shim and returns zeros (engine issue #1208)."""
-MAX_COLUMNS = 8
-MAX_ROWS = 4
-"""The core array of npu2: 8 columns of 4 compute rows; a design never has more rows than columns (v27 generator)."""
+MAX_COLUMNS = limit("columns").value
+MAX_ROWS = limit("rows").value - 2
+"""Core rows: the rows of the array without those of shim and mem tiles. A design never has more rows than columns
+(v27 generator)."""
 
 PREFILL_DIRECTORY = "kernels"
 DECODE_DIRECTORY = "kernels-m16"
@@ -114,3 +117,182 @@ def layout_of_tag(tag: str) -> str:
     't2s'
     """
     return next(family.layout for family in FAMILIES if family.tag == tag)
+
+
+# --- plan.json, schema 1bit-npu-plan/1 (plan-layer page and KV-contract pull request unless a row says otherwise) ---
+
+PLAN_FORMAT = "1bit-npu-plan/1"
+PLAN_FILE = "plan.json"
+CONTAINER_FILE = "model.q4nx"
+CONFIG_FILE = "config.json"
+DECISION_FILE = "decision_config.json"
+"""Files of a model folder; `attention_mode` of the decision file must agree with the plan's attention.mode."""
+DECISION_KEY = "attention_mode"
+
+GATE_UP_FUSED = "fused"
+GATE_UP_SPLIT = "split"
+GATE_UP: tuple[str, ...] = (GATE_UP_FUSED, GATE_UP_SPLIT)
+TILE_ORDERS: tuple[str, ...] = ("engine-1",)
+"""The one order the engine accepts, and the default where a plan names none."""
+ATTENTION_MODES: tuple[str, ...] = ("causal", "noncausal_full_attention")
+DIRECTORY_ROOTS: tuple[str, ...] = ("model", "kernels")
+KV_DEFAULT = "f16"
+KV_INT8 = "int8"
+KV_TYPES: tuple[str, ...] = (KV_DEFAULT, KV_INT8)
+HADAMARD_MIN = 2
+HADAMARD_MAX = 65536
+SEALED_ELF = "pb16i_sealed.elf"
+SEALED_TAG = "_pb16i"
+"""The tag whose decode needs a sealed ELF, and the file name the worked example gives it."""
+SEALED_DIRECTORY = "."
+"""GUESS: the sealed ELF lies in the model folder itself; no public source says where it is looked up."""
+MAX_LAYERS = 64
+MAX_DESIGNS = 12
+"""Q4NX_MAX_LAYERS and Q4NX_MAX_DESIGNS of the engine's headers; beyond them it truncates or refuses."""
+
+
+@dataclass(frozen=True, slots=True)
+class LayerRole:
+    """A value of layers[].role. Geometry never depends on it: the projection keys decide."""
+
+    name: str
+    meaning: str
+    source: str
+    guess: bool = False
+
+
+LAYER_ROLES: tuple[LayerRole, ...] = (
+    LayerRole("gdn", "Gated DeltaNet (linear attention)", "plan-layer page"),
+    LayerRole("full", "full attention", "b8 pull request writes full-attn layers", guess=True),
+    LayerRole("sliding", "sliding-window attention", "tensor families of q4nx_forward", guess=True),
+    LayerRole("mla", "multi-head latent attention", "tensor families of q4nx_forward", guess=True),
+)
+"""Four roles exist; one name is published."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanProjection:
+    """A projection key of a plan's layer and the design roles it asks for, split and fused.
+
+    `input_hidden` and `output_hidden` say whether K or N is the model's hidden size.
+    """
+
+    key: str
+    split: tuple[str, ...]
+    fused: tuple[str, ...]
+    source: str
+    input_hidden: bool = True
+    output_hidden: bool = False
+    guess: bool = False
+
+
+PLAN_PROJECTIONS: tuple[PlanProjection, ...] = (
+    PlanProjection("qkv", ("QKV",), ("QKV",), "plan-layer page"),
+    PlanProjection("attn_gate", ("Z",), ("Z",), "plan-layer page"),
+    PlanProjection("q_a", ("QA",), ("QA",), "tensor names of q4nx_forward", guess=True),
+    PlanProjection("q_b", ("QB",), ("QB",), "tensor names of q4nx_forward", input_hidden=False, guess=True),
+    PlanProjection("kv_a", ("KVA",), ("KVA",), "tensor names of q4nx_forward", guess=True),
+    PlanProjection("o", ("O",), ("O",), "b8 pull request", input_hidden=False, output_hidden=True, guess=True),
+    PlanProjection("ssm_out", ("O",), ("O",), "plan-layer page (written by the generator only)", False, True),
+    PlanProjection("gate_up", ("G", "U"), ("GU",), "plan-layer page"),
+    PlanProjection("down", ("D",), ("D",), "plan-layer page", input_hidden=False, output_hidden=True),
+    PlanProjection("dense_gate_up", ("DG", "DU"), ("DG", "DU"), "designs DG and DU of q4nx_pack.h", guess=True),
+    PlanProjection("dense_down", ("DD",), ("DD",), "design DD of q4nx_pack.h", False, True, guess=True),
+    PlanProjection("ple_gate", ("PLEGATE",), ("PLEGATE",), "design PLEGATE of q4nx_pack.h", guess=True),
+    PlanProjection("ple_proj", ("PLEPROJ",), ("PLEPROJ",), "design PLEPROJ of q4nx_pack.h", False, True, guess=True),
+)
+"""The order is the order of the names asked for. Keys beyond the published ones are marked."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkKind:
+    """How a container stores a chunk of 32 rows x 256 columns: its bytes, where one size tells the kind."""
+
+    name: str
+    chunk_bytes: int | None
+    source: str
+    guess: bool = False
+
+
+CHUNK_ROWS = 32
+CHUNK_COLUMNS = 256
+CHUNK_KINDS: tuple[ChunkKind, ...] = (
+    ChunkKind("q4_1", 5120, "docs/npu.md gives the size; the spelling in a plan is not published", guess=True),
+    ChunkKind("q4k", 4736, "docs/npu.md gives the size; the spelling in a plan is not published", guess=True),
+    ChunkKind("q8", 8704, "docs/npu.md gives the size; the spelling in a plan is not published", guess=True),
+    ChunkKind("pb16i", 2048, "plan-layer page names it; the size is 2 bits a weight without scales", guess=True),
+    ChunkKind("t2", None, "plan-layer page names it; its size is not published", guess=True),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What a target can do of what a plan may ask."""
+
+    target: str
+    int8_kv: bool
+    source: str
+
+
+CAPABILITIES: tuple[Capabilities, ...] = (
+    Capabilities("npu2", int8_kv=False, source="KV-contract pull request: no target has int8_kv today"),
+    Capabilities("sim", int8_kv=False, source="a simulated GEMM has no cache; it follows npu2"),
+)
+
+
+# --- config.json and the derivation of designs (q4nx_forward.cpp, q4nx_pack.c) ---
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigKey:
+    """A key of config.json that the engine reads, and the spellings Hugging Face models use for the same number.
+
+    The engine reads only `key`: a container whose config has just the other spelling is read as if it had none.
+    """
+
+    key: str
+    meaning: str
+    others: tuple[str, ...] = ()
+
+
+CONFIG_KEYS: tuple[ConfigKey, ...] = (
+    ConfigKey("hidden_size", "model width H"),
+    ConfigKey("num_hidden_layers", "layers NL"),
+    ConfigKey("num_attention_heads", "query heads NH"),
+    ConfigKey("num_key_value_heads", "key/value heads NKV"),
+    ConfigKey("head_dim", "width HD of a head; hidden/heads where absent"),
+    ConfigKey("intermediate_size", "MLP width IM; of one expert in a mixture"),
+    ConfigKey("vocab_size", "vocabulary NV"),
+    ConfigKey("layer_types", "kind of attention by layer"),
+    ConfigKey("attn_output_gate", "q_proj emits query and output gate"),
+    ConfigKey("linear_num_key_heads", "GDN key heads"),
+    ConfigKey("linear_key_head_dim", "GDN key head width"),
+    ConfigKey("linear_num_value_heads", "GDN value heads"),
+    ConfigKey("linear_value_head_dim", "GDN value head width"),
+    ConfigKey("mla", "multi-head latent attention"),
+    ConfigKey("q_lora_rank", "MLA query latent"),
+    ConfigKey("kv_lora_rank", "MLA key/value latent"),
+    ConfigKey("rope_dim", "MLA rope width of a head", ("qk_rope_head_dim",)),
+    ConfigKey("qk_nope_head_dim", "MLA width of a head without rope"),
+    ConfigKey("v_head_dim", "MLA value width of a head"),
+    ConfigKey("n_expert", "experts", ("num_experts", "n_routed_experts", "num_local_experts")),
+    ConfigKey("top_k", "experts a token", ("num_experts_per_tok",)),
+    ConfigKey("dense_intermediate_size", "MLP width of the leading dense layers"),
+    ConfigKey("leading_dense_block_count", "leading dense layers", ("first_k_dense_replace",)),
+    ConfigKey("expert_gating_func", "1 softmax, 2 sigmoid"),
+    ConfigKey("expert_weights_scale", "factor on the chosen experts' weights"),
+    ConfigKey("hidden_size_per_layer_input", "width of the per-layer embeddings"),
+    ConfigKey("use_double_wide_mlp", "KV-shared layers run an MLP of twice the width"),
+    ConfigKey("num_kv_shared_layers", "last layers that reuse another layer's keys and values"),
+    ConfigKey("global_head_dim", "head width of the full-attention layers where it differs"),
+    ConfigKey("num_global_key_value_heads", "key/value heads of those layers"),
+    ConfigKey("q4nx_weight_layout", "rm where absent, or b8"),
+)
+EXPERT_WIDTH_KEY = "moe_intermediate_size"
+"""Hugging Face's own key for the width of one expert; the converter writes it as intermediate_size."""
+KVA_PADDING = 128
+"""N of the MLA key/value down-projection is padded to whole tiles (q4nx_pack.h, real_n)."""
+FUSED_MAX_N = 14336
+"""The old build scripts split gate and up where 2*IM is larger (build_xclbins.sh, model_config.h)."""
+BATCHED_EXPERT_N = 8192
+"""The one G/U width the engine batches the chosen experts in (q4nx_forward.cpp)."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from elfkiln.artifact_set import Requirement, RequirementSet, Use
+from elfkiln.contract import PLAN_FILE
 from elfkiln.errors import Refused
 from elfkiln.project import Project
 from elfkiln.role_table import checked_model_name, read_role_table
 
 __all__ = ["PLAN_FILE", "ROLES_FILE", "Requirement", "RequirementSet", "Use", "all_models", "model_requirements"]
 
-PLAN_FILE = "plan.json"
 ROLES_FILE = "roles.yaml"
 
 

@@ -1,0 +1,100 @@
+"""`elfkiln plan`: writes or checks the plan.json of a model folder."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from elfkiln.cli.arguments import Arguments, Spec
+from elfkiln.cli.common import print_json
+from elfkiln.contract import PLAN_FILE
+from elfkiln.errors import EXIT_DIFFERS, EXIT_DONE, Differs, Refused, refusal
+from elfkiln.plan.generate import Difference, Generated, Options, check_plan, generate_plan, write_plan
+from elfkiln.plan.requirements import plan_requirements
+
+HELP = "write the plan.json of a model folder, or check the one it has"
+SPEC = Spec(
+    keys={
+        "layout": "rm, b8, pb16i or t2s, where container and config.json do not tell",
+        "tag": "the family of a t2s container: _t2s or _t2s2",
+        "decode": "false: without the 16-row twins (default: true)",
+    },
+    valued={
+        "--kernels": "the engine's kernel directory: what it holds decides fused or split, and batched experts",
+        "--out": "the file to write or check (default: plan.json in the model folder)",
+    },
+    flags={
+        "--check": "generate again and compare; exit 1 and name the fields on any difference",
+        "--print": "print the plan instead of writing it",
+    },
+    words=("MODELDIR",),
+)
+_MOST_SHOWN = 40
+
+
+def run(arguments: Arguments) -> int:
+    """Generate, then write, print or compare."""
+    if {"--check", "--print"} <= arguments.flags:
+        raise Refused("plan: takes --check or --print, not both")
+    folder = Path(arguments.words[0])
+    if not folder.is_dir():
+        raise refusal("plan: MODELDIR", expected="a folder", found=folder)
+    generated = generate_plan(folder, _options(arguments))
+    file = Path(arguments.valued.get("--out", folder / PLAN_FILE))
+    for note in generated.notes:
+        print(f"note: {note}", file=sys.stderr)
+    if "--check" in arguments.flags:
+        return _check(file, generated, json=arguments.json)
+    if "--print" in arguments.flags:
+        print(generated.text, end="")
+        return EXIT_DONE
+    write_plan(file, generated)
+    if arguments.json:
+        print_json({"file": str(file), "notes": list(generated.notes), **_summary(folder, generated)})
+    else:
+        summary = _summary(folder, generated)
+        print(
+            f"wrote {file}: {summary['layers']} layers, layout {summary['layout']}, "
+            f"gate and up {summary['gate_up']}, {summary['names']} names"
+        )
+    return EXIT_DONE
+
+
+def _options(arguments: Arguments) -> Options:
+    kernels = arguments.valued.get("--kernels")
+    decode = arguments.keys.get("decode", "true")
+    if decode not in ("true", "false"):
+        raise refusal("plan: decode", expected="true or false", found=decode)
+    return Options(
+        Path(kernels) if kernels else None,
+        arguments.keys.get("layout"),
+        arguments.keys.get("tag"),
+        decode == "true",
+    )
+
+
+def _summary(folder: Path, generated: Generated) -> dict[str, object]:
+    plan = generated.plan
+    names = len(plan_requirements(plan, folder.name).requirements)
+    return {"layers": len(plan.layers), "layout": plan.layout, "gate_up": plan.gate_up, "names": names}
+
+
+def _check(file: Path, generated: Generated, *, json: bool) -> int:
+    if not file.exists():
+        raise Differs(f"missing plan {file}; write it with elfkiln plan")
+    found = check_plan(file, generated)
+    if json:
+        print_json({"file": str(file), "current": not found, "differences": [_row(entry) for entry in found]})
+    elif not found:
+        print(f"{file} is current")
+    else:
+        print(f"{file} differs from what its model folder gives in {len(found)} fields:")
+        for entry in found[:_MOST_SHOWN]:
+            print(f"  {entry}")
+        if len(found) > _MOST_SHOWN:
+            print(f"  and {len(found) - _MOST_SHOWN} more; --json lists all")
+    return EXIT_DIFFERS if found else EXIT_DONE
+
+
+def _row(entry: Difference) -> dict[str, object]:
+    return {"field": entry.field, "plan": entry.old, "generated": entry.new}

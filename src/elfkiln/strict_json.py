@@ -1,0 +1,81 @@
+"""JSON read strictly: from a regular file of bounded size, no duplicate keys, bounded nesting; never a traceback."""
+
+from __future__ import annotations
+
+import json
+import stat
+from collections import Counter
+from pathlib import Path
+from typing import Any, NoReturn
+
+from elfkiln.errors import Refused, brief, refusal
+
+MAX_DEPTH = 64
+
+
+def read_strict_json(path: Path, *, limit: int, non_finite: bool = False) -> Any:
+    """Read a JSON file of at most `limit` bytes; raises `Refused` naming the file.
+
+    Refused: a file that is absent, no regular file (a pipe would block), too long, not UTF-8 or not JSON; a key given
+    twice in one object; nesting over 64 levels; NaN and Infinity unless `non_finite` (some published config.json
+    files hold them).
+    """
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise refusal(str(path), expected="a file", found="something else")
+        with path.open("rb") as stream:
+            data = stream.read(limit + 1)
+    except FileNotFoundError:
+        raise Refused(f"{path}: missing") from None
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
+        raise Refused(f"{brief(path)}: {getattr(error, 'strerror', None) or error}") from error
+    if len(data) > limit:
+        raise refusal(path.name, expected=f"at most {limit} bytes", found="a longer file")
+    return parse_strict_json(data, path.name, non_finite=non_finite)
+
+
+def parse_strict_json(data: bytes, where: str, *, non_finite: bool = False) -> Any:
+    """Parse JSON bytes as `read_strict_json` does; `where` stands for the file in messages.
+
+    >>> parse_strict_json(b'{"a": [1, 2]}', "t.json")
+    {'a': [1, 2]}
+    """
+
+    def constant(word: str) -> float:
+        if not non_finite:
+            raise refusal(where, expected="finite numbers", found=word)
+        return float(word)
+
+    def pairs(entries: list[tuple[str, Any]]) -> dict[str, Any]:
+        if len({key for key, _ in entries}) != len(entries):
+            twice = next(key for key, count in Counter(key for key, _ in entries).items() if count > 1)
+            raise refusal(where, expected="each key once in an object", found=f"{brief(repr(twice), 80)} twice")
+        return dict(entries)
+
+    try:
+        value = json.loads(data.decode("utf-8"), parse_constant=constant, object_pairs_hook=pairs)
+    except UnicodeDecodeError as error:
+        raise refusal(where, expected="UTF-8 text", found=f"byte {error.start} is not UTF-8") from error
+    except json.JSONDecodeError as error:
+        found = f"{error.msg} at line {error.lineno} column {error.colno}"
+        raise refusal(where, expected="JSON", found=found) from error
+    except RecursionError:
+        _too_deep(where)
+    except ValueError as error:  # a number of more digits than Python converts
+        raise refusal(where, expected="JSON with numbers of ordinary size", found=error) from error
+    _check_depth(value, where)
+    return value
+
+
+def _check_depth(value: Any, where: str) -> None:
+    level = [value]
+    for _ in range(MAX_DEPTH + 1):
+        inner = [item for item in level if isinstance(item, (dict, list))]
+        level = [part for item in inner for part in (item.values() if isinstance(item, dict) else item)]
+        if not inner:
+            return
+    _too_deep(where)
+
+
+def _too_deep(where: str) -> NoReturn:
+    raise refusal(where, expected=f"at most {MAX_DEPTH} levels of nesting", found="more")
