@@ -13,6 +13,7 @@ VERBS: dict[str, str] = {
     "lint": "lint",
     "list": "list_models",
     "lookup": "lookup",
+    "plan": "plan",
     "toolchain": "toolchain",
     "verify": "verify",
 }
