@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import lru_cache
 from io import StringIO
 
 from xdsl.dialects import arith, func, memref, scf
@@ -23,7 +25,6 @@ from xdsl.dialects.builtin import (
     StringAttr,
 )
 from xdsl.ir import Attribute, Block, BlockArgument, Operation, SSAValue
-from xdsl.parser import Parser
 from xdsl.printer import Printer
 from xdsl.utils.exceptions import ParseError
 
@@ -64,6 +65,7 @@ from elfkiln.design import (
 )
 from elfkiln.dialect import aie, aiex, design_context
 from elfkiln.dialect.attributes import DimPair, element_name
+from elfkiln.dialect.parsing import DesignParser
 from elfkiln.dialect.rules import depths_of, integer, lock_of, symbol, tile_of
 from elfkiln.errors import Refused, brief
 from elfkiln.limits import SHIM, WORD_BYTES, limit
@@ -89,26 +91,44 @@ def read_design(text: str, *, name: str = "design") -> Design:
     values. Taps of fewer than four dimensions are filled up with outer dimensions of size 1 and stride 0. Raises
     `Refused` with one line for anything else than one whole module with one npu2 device.
     """
-    module = parse_design_module(text, name=name)
-    try:
-        return _Reader(name).device(_only_device(module, name))
-    except RecursionError:
-        raise Refused(f"{name}: nested too deep to be a design") from None
+    with _refusals_of(name):
+        return _read(text)
 
 
 def parse_design_module(text: str, *, name: str = "design") -> ModuleOp:
     """Return the verified xDSL module of a design's generic text; raises `Refused` with one line for any other text."""
-    _refuse_other_text(text, name)
+    with _refusals_of(name):
+        return _parse(text)
+
+
+@contextmanager
+def _refusals_of(name: str) -> Iterator[None]:
     try:
-        module = Parser(design_context(), text, name).parse_module()
-        module.verify()
-    except ParseError as error:
-        raise _parse_refusal(error, text, name) from None
+        yield
     except RecursionError:
         raise Refused(f"{name}: nested too deep to be a design") from None
+    except Refused as refused:
+        raise Refused(f"{name}: {refused}") from None
+
+
+# A build runs a generator, lints the design and compiles it: each reads the same text.
+@lru_cache(maxsize=4)
+def _read(text: str) -> Design:
+    return _Reader().device(_only_device(_parse(text)))
+
+
+def _parse(text: str) -> ModuleOp:
+    _refuse_other_text(text)
+    try:
+        module = DesignParser(design_context(), text, "design").parse_module()
+        module.verify()
+    except ParseError as error:
+        raise _parse_refusal(error, text) from None
+    except RecursionError:
+        raise
     except Exception as error:
         # xDSL tells broken input by many classes (VerifyException, ValueError, KeyError, ...), all of them meant here.
-        raise Refused(f"{name}: {_one_line(error)}") from None
+        raise Refused(_one_line(error)) from None
     return module
 
 
@@ -138,24 +158,24 @@ def design_digest(text: str, *, name: str = "design") -> str:
     return sha256_hex(canonical_text(parse_design_module(text, name=name)).encode())
 
 
-def _refuse_other_text(text: str, name: str) -> None:
+def _refuse_other_text(text: str) -> None:
     if len(text) > MAX_CHARACTERS:
-        raise Refused(f"{name}: expected at most {MAX_CHARACTERS} characters, found {len(text)}")
+        raise Refused(f"expected at most {MAX_CHARACTERS} characters, found {len(text)}")
     if _EMPTY.match(text):
-        raise Refused(f"{name}: expected {_GENERIC}, found nothing")
+        raise Refused(f"expected {_GENERIC}, found nothing")
     if _PRETTY.match(text):
-        raise Refused(f"{name}: expected {_GENERIC}, found the pretty form; {_HOW_GENERIC}")
+        raise Refused(f"expected {_GENERIC}, found the pretty form; {_HOW_GENERIC}")
 
 
-def _parse_refusal(error: ParseError, text: str, name: str) -> Refused:
+def _parse_refusal(error: ParseError, text: str) -> Refused:
     start = error.span.start
     line = text.count("\n", 0, start) + 1
     message = _one_line(error.msg)
     if unknown := re.fullmatch(r"Operation (\S+) is not registered", message):
-        return Refused(f"{name}: line {line}: {brief(unknown[1])} is not an operation that elfkiln reads")
+        return Refused(f"line {line}: {brief(unknown[1])} is not an operation that elfkiln reads")
     if not text[start:].strip():
-        return Refused(f"{name}: line {line}: the text ends in the middle of the module ({message}); it was cut off")
-    return Refused(f"{name}: line {line}: not MLIR that elfkiln reads: {message}")
+        return Refused(f"line {line}: the text ends in the middle of the module ({message}); it was cut off")
+    return Refused(f"line {line}: not MLIR that elfkiln reads: {message}")
 
 
 def _one_line(error: object) -> str:
@@ -163,15 +183,15 @@ def _one_line(error: object) -> str:
     return brief(text, 300) if text else type(error).__name__
 
 
-def _only_device(module: ModuleOp, name: str) -> aie.DeviceOp:
+def _only_device(module: ModuleOp) -> aie.DeviceOp:
     devices = []
     for op in module.body.block.ops:
         if not isinstance(op, aie.DeviceOp):
-            raise Refused(f"{name}: expected nothing but an aie.device in the module, found {op.name}")
+            raise Refused(f"expected nothing but an aie.device in the module, found {op.name}")
         devices.append(op)
     if len(devices) != 1:
         names = ", ".join(brief(device.sym_name.data) for device in devices) or "none"
-        raise Refused(f"{name}: expected one aie.device, found {names}; write one design per device")
+        raise Refused(f"expected one aie.device, found {names}; write one design per device")
     return devices[0]
 
 
@@ -179,10 +199,8 @@ def _only_device(module: ModuleOp, name: str) -> aie.DeviceOp:
 class _Reader:
     """Turns the operations of one verified device into design values."""
 
-    name: str
-
     def refuse(self, what: str) -> Refused:
-        return Refused(f"{self.name}: {what}")
+        return Refused(what)
 
     def device(self, op: aie.DeviceOp) -> Design:
         device = _DEVICES.get(integer(op.device))

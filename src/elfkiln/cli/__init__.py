@@ -7,9 +7,11 @@ import sys
 # Verb -> module below elfkiln.cli. A verb's module has HELP (one line), SPEC (an Arguments spec) and run(arguments).
 VERBS: dict[str, str] = {
     "check-missing": "check_missing",
+    "design": "design",
     "elfs": "elfs",
     "explain": "explain",
     "install": "install",
+    "kv-gate": "kv_gate",
     "lint": "lint",
     "list": "list_models",
     "lookup": "lookup",

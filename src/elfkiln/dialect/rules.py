@@ -70,9 +70,14 @@ def depths_of(fifo: aie.ObjectFifoCreateOp) -> tuple[int, ...]:
 
 @dataclass(slots=True)
 class Scope:
-    """What the operations of one device declare, and the rules that each operation keeps."""
+    """What the operations of one device declare, and the rules that each operation keeps.
+
+    `descriptors` adds the rules for the buffer descriptors that the real compiler makes of FIFOs; reading a design
+    leaves those to lint.
+    """
 
     device: str
+    descriptors: bool = False
     symbols: dict[str, Operation] = field(default_factory=dict)
     cores: dict[Tile, aie.CoreOp] = field(default_factory=dict)
     linked: dict[str, aie.ObjectFifoLinkOp] = field(default_factory=dict)
@@ -159,6 +164,8 @@ class Scope:
                     "shim tile consumers"
                 )
         element = element_of(op.elem_type.element_type, what)
+        if not self.descriptors:
+            return
         elements = elements_of(op.elem_type.element_type)
         if elements * element % WORD_BYTES:
             raise VerifyException(f"{what}: transfer length must be multiple of 4 bytes, found {elements * element}")

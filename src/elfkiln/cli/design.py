@@ -1,0 +1,52 @@
+"""`elfkiln design FILE.py`: run a generator on the `aie` stand-in and print the design as generic MLIR."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+
+from elfkiln.cli.arguments import Arguments, Spec
+from elfkiln.cli.common import print_json
+from elfkiln.errors import EXIT_DONE, Refused
+from elfkiln.read_design import MAX_CHARACTERS, design_digest, read_design
+from elfkiln.run_generator import run_generator
+
+HELP = "run an IRON generator without the real aie package and print its design as generic MLIR"
+SPEC = Spec(words=("FILE.py",))
+
+
+def run(arguments: Arguments) -> int:
+    """Print the design that the generator FILE.py makes; with --json also its digest and what is in it."""
+    path = Path(arguments.words[0])
+    program = _program(path)
+    with tempfile.TemporaryDirectory(prefix="elfkiln-design-", ignore_cleanup_errors=True) as folder:
+        text = run_generator(program, workdir=Path(folder), name=path.name)
+    if not arguments.json:
+        sys.stdout.write(text)
+        return EXIT_DONE
+    design = read_design(text)
+    print_json(
+        {
+            "cores": len(design.cores),
+            "design": text,
+            "device": design.device,
+            "digest": design_digest(text),
+            "fifos": len(design.fifos),
+            "kernels": {kernel.name: kernel.link_with for kernel in design.kernels},
+            "name": design.name,
+            "sequences": {sequence.name: {"tasks": len(sequence.tasks)} for sequence in design.sequences},
+        }
+    )
+    return EXIT_DONE
+
+
+def _program(path: Path) -> str:
+    try:
+        if path.stat().st_size > MAX_CHARACTERS:
+            raise Refused(f"{path}: expected a generator of at most {MAX_CHARACTERS} bytes, found a larger file")
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise Refused(f"{path}: {error.strerror or error}; name a Python file that builds a design") from None
+    except (UnicodeDecodeError, ValueError):
+        raise Refused(f"{path}: expected a Python file in UTF-8, found other bytes") from None

@@ -1,0 +1,1 @@
+"""The dialects: `aie`, `aiex` and `arith`."""

@@ -1,0 +1,1 @@
+"""The extended dialect builders of `aie.extras.dialects`."""

@@ -1,0 +1,48 @@
+"""Type constructors of `aie.extras.types` (usually imported as `T`)."""
+
+from __future__ import annotations
+
+from xdsl.dialects.builtin import IndexType, IntegerType, MemRefType, Signedness
+from xdsl.ir import Attribute
+
+__all__ = ["i8", "i16", "i32", "index", "memref", "ui8", "ui16", "ui32"]
+
+
+def index() -> IndexType:
+    """Return `index`."""
+    return IndexType()
+
+
+def i8() -> IntegerType:
+    """Return `i8`."""
+    return IntegerType(8)
+
+
+def i16() -> IntegerType:
+    """Return `i16`."""
+    return IntegerType(16)
+
+
+def i32() -> IntegerType:
+    """Return `i32`."""
+    return IntegerType(32)
+
+
+def ui8() -> IntegerType:
+    """Return `ui8`."""
+    return IntegerType(8, Signedness.UNSIGNED)
+
+
+def ui16() -> IntegerType:
+    """Return `ui16`."""
+    return IntegerType(16, Signedness.UNSIGNED)
+
+
+def ui32() -> IntegerType:
+    """Return `ui32`."""
+    return IntegerType(32, Signedness.UNSIGNED)
+
+
+def memref(*shape: int, element_type: Attribute) -> MemRefType:
+    """Return `memref<shape x element_type>`."""
+    return MemRefType(element_type, shape)

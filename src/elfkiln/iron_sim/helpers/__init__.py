@@ -1,0 +1,1 @@
+"""Helpers of the real package's `aie.helpers`."""

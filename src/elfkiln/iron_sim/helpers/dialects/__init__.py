@@ -1,0 +1,1 @@
+"""Dialect helpers of `aie.helpers.dialects`."""
