@@ -240,6 +240,12 @@ def test_no_default_columns(N):
         default_columns(N)
 
 
+@pytest.mark.parametrize("N", ["5120", 5120.0, True, None])
+def test_default_columns_of_no_number(N):
+    with pytest.raises(Refused, match="default columns: N: expected a whole number, found"):
+        default_columns(N)
+
+
 @pytest.fixture
 def copy(tmp_path):
     """A copy of generators/ and templates/ that a test may damage."""

@@ -104,11 +104,13 @@ def render_sealed(
 def default_columns(N: int) -> int:
     """Return the columns a design of N output columns gets when nothing else is said: the most that divide its tiles.
 
-    Raises `Refused` when N is no multiple of 128 or none of 2..8 divides N/128.
+    Raises `Refused` when N is no whole number, no multiple of 128, or none of 2..8 divides N/128.
 
     >>> default_columns(5120), default_columns(640), default_columns(9728)
     (8, 5, 4)
     """
+    if type(N) is not int:
+        raise refusal("default columns: N", expected="a whole number", found=f"{N!r} ({type(N).__name__})")
     return largest_columns("default columns", N)
 
 
