@@ -79,11 +79,6 @@ class Shape:
         """Tiles along N."""
         return self.N // self.n
 
-    @property
-    def groups(self) -> int:
-        """Groups of rows x columns tiles of C; the array makes one after another."""
-        return self.M // (self.rows * self.m) * (self.n_tiles // self.columns)
-
     def a_tap(self) -> Tap:
         """Return the tap of a row panel of A, m x K, in runs of 8 along K: it arrives as [K/8][m][8]."""
         sizes = (1, self.K // MMUL, self.m, MMUL)
@@ -185,7 +180,7 @@ def _check_whole(what: str, value: object) -> None:
     if type(value) is not int:
         raise refusal(what, expected="a whole number", found=f"{value!r} ({type(value).__name__})")
     if not 0 < value <= I32_LIMIT:
-        found = f"a number of {value.bit_length()} bits" if value > 0 else value
+        found = value if value.bit_length() < 64 else f"a number of {value.bit_length()} bits"
         raise refusal(what, expected=f"a whole number in 1..{I32_LIMIT}", found=found)
 
 
