@@ -8,6 +8,7 @@ import sys
 VERBS: dict[str, str] = {
     "check-missing": "check_missing",
     "design": "design",
+    "compare-runs": "compare_runs",
     "elfs": "elfs",
     "explain": "explain",
     "install": "install",
@@ -17,6 +18,8 @@ VERBS: dict[str, str] = {
     "lookup": "lookup",
     "plan": "plan",
     "toolchain": "toolchain",
+    "report": "report",
+    "resolve": "resolve",
     "verify": "verify",
 }
 

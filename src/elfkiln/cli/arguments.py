@@ -12,8 +12,8 @@ from elfkiln.errors import Refused
 class Spec:
     """What a verb takes: keys of `key=value` words, `--flags` (each with a value or none), and plain words.
 
-    `keys` and `valued` map a name to its help text, `flags` likewise for those without a value. `words` names the
-    plain words in order; `optional_words` of them, counted from the end, may be left out.
+    `keys` and `valued` map a name to its help text, `flags` likewise for those without a value and `paired` for those
+    with two. `words` names the plain words in order; `optional_words` of them, counted from the end, may be left out.
     """
 
     keys: Mapping[str, str] = field(default_factory=dict)
@@ -21,6 +21,7 @@ class Spec:
     valued: Mapping[str, str] = field(default_factory=dict)
     words: tuple[str, ...] = ()
     optional_words: int = 0
+    paired: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,7 @@ class Arguments:
     flags: frozenset[str]
     valued: Mapping[str, str]
     words: tuple[str, ...]
+    paired: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
     @property
     def json(self) -> bool:
@@ -42,6 +44,7 @@ def parse(verb: str, spec: Spec, given: list[str]) -> Arguments:
     """Check the words after a verb against its spec; raise `Refused` naming the word that does not fit."""
     keys: dict[str, str] = {}
     valued: dict[str, str] = {}
+    paired: dict[str, tuple[str, str]] = {}
     flags: set[str] = set()
     words: list[str] = []
     rest = iter(given)
@@ -54,6 +57,11 @@ def parse(verb: str, spec: Spec, given: list[str]) -> Arguments:
             if text is None:
                 raise Refused(f"{verb}: {name} takes a value; see elfkiln {verb} --help")
             valued[name] = text
+        elif word in spec.paired:
+            first, second = next(rest, None), next(rest, None)
+            if first is None or second is None:
+                raise Refused(f"{verb}: {word} takes two values; see elfkiln {verb} --help")
+            paired[word] = (first, second)
         elif word.startswith("-n") and word[2:].isdigit() and "-n" in spec.valued:
             valued["-n"] = word[2:]
         elif word.startswith("-") and word != "-":
@@ -68,4 +76,4 @@ def parse(verb: str, spec: Spec, given: list[str]) -> Arguments:
     least, most = len(spec.words) - spec.optional_words, len(spec.words)
     if not least <= len(words) <= most:
         raise Refused(f"{verb}: takes {' '.join(spec.words) or 'no plain words'}, found {' '.join(words) or 'none'}")
-    return Arguments(keys, frozenset(flags), valued, tuple(words))
+    return Arguments(keys, frozenset(flags), valued, tuple(words), paired)

@@ -48,7 +48,12 @@ def _usage(verb: str, text: str, spec: object) -> str:
 
     assert isinstance(spec, Spec)
     lines = [f"usage: elfkiln {' '.join([verb, *spec.words])} [key=value ...]", "", text, ""]
-    entries = [*((f"{k}=", v) for k, v in spec.keys.items()), *spec.valued.items(), *spec.flags.items()]
+    entries = [
+        *((f"{k}=", v) for k, v in spec.keys.items()),
+        *spec.valued.items(),
+        *spec.paired.items(),
+        *spec.flags.items(),
+    ]
     entries.append(("--json", "print JSON for machines"))
     width = max(len(name) for name, _ in entries)
     lines += [f"  {name:<{width}}  {meaning}" for name, meaning in entries]
