@@ -20,6 +20,8 @@ VERBS: dict[str, tuple[str, bool, tuple[dict[str, Any], ...]]] = {
     "check-missing": ("say which ELFs of model= are missing or damaged", False, ()),
     "lookup": ("print digest, size and recipe of model= or of a name or pattern", True, ()),
     "install": ("put the ELFs of model= into dir=", False, ()),
+    "resolve": ("say which file the engine would open for a NAME of plan= or model=", True, ()),
+    "report": ("report launches, bytes and predicted wait of a decode step of plan= or model=", False, ()),
     "explain": ("say why a NAME would be rebuilt", True, ()),
     "verify": ("run every ELF of model= and compare each int32 with numpy", False, ()),
     "design": ("run a generator FILE.py on iron_sim and print its module", True, ()),

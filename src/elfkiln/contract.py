@@ -14,6 +14,9 @@ from elfkiln.limits import limit
 NAME_BYTES = 64
 """Size of the engine's file-name buffer, with the closing NUL (q4nx_pack.h, Q4NX_ELF_NAME_MAX)."""
 
+MIN_ELF_BYTES = 4096
+"""A kernel ELF is larger: 59-byte stubs under geometry names were a real fault (q4nx_forward.cpp asked for as many)."""
+
 TILE_M = 32
 """Rows of a prefill tile; a decode twin uses 16 (the v27 generator and its m16 build)."""
 TILE_K = 64
@@ -296,3 +299,46 @@ FUSED_MAX_N = 14336
 """The old build scripts split gate and up where 2*IM is larger (build_xclbins.sh, model_config.h)."""
 BATCHED_EXPERT_N = 8192
 """The one G/U width the engine batches the chosen experts in (q4nx_forward.cpp)."""
+
+
+# --- published decode rates (b8 pull request: per-phase table of Bonsai-2-27B at M=16, and its totals) ---
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseRate:
+    """Published weight bandwidth of one phase in GB/s (1e9 bytes): the row-major set and the b8 set."""
+
+    phase: str
+    roles: tuple[str, ...]
+    rm: float
+    b8: float
+
+
+PHASE_RATES: tuple[PhaseRate, ...] = (
+    PhaseRate("GU", ("G", "U", "GU", "GU2"), 3.32, 8.13),
+    PhaseRate("D", ("D", "D2"), 3.19, 8.25),
+    PhaseRate("QKV", ("QKV", "QKV2"), 3.35, 8.15),
+    PhaseRate("O", ("O", "O2"), 3.19, 8.15),
+    PhaseRate("Z", ("Z",), 3.44, 8.36),
+)
+LAUNCH_SECONDS = 0.55e-3
+"""Overhead of a launch: the published totals minus bytes/rate leave 0.60 ms (row-major) and 0.51 ms (b8)."""
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedRun:
+    """A published measurement of one model: launches without the head, weight GB a token, device wait in seconds."""
+
+    model: str
+    hidden: int
+    layers: int
+    vocabulary: int
+    launches: int
+    weight_gigabytes: float
+    seconds: tuple[tuple[str, float], ...]
+    source: str
+
+
+PUBLISHED_RUNS: tuple[PublishedRun, ...] = (
+    PublishedRun("Bonsai-2-27B", 5120, 64, 248320, 368, 25.60, (("rm", 8.01), ("b8", 3.32)), "b8 pull request"),
+)

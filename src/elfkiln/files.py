@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from elfkiln.canonical import file_sha256
 from elfkiln.errors import Refused
 
 
@@ -49,6 +50,14 @@ def _temporary(folder: Path) -> Iterator[tuple[tempfile._TemporaryFileWrapper[by
             yield stream, part
     finally:
         part.unlink(missing_ok=True)
+
+
+def digest_or_none(path: Path) -> str | None:
+    """Return a file's sha256 in hex, None when there is no file that can be read."""
+    try:
+        return file_sha256(path)
+    except OSError:
+        return None
 
 
 def storage_refusal(path: Path, error: OSError) -> Refused:

@@ -53,6 +53,14 @@ def lookup_set(project: Project, target: str, wanted: RequirementSet) -> tuple[F
     )
 
 
+def set_digest_of(rows: tuple[Found, ...]) -> str | None:
+    """Return the one digest of all rows' files (see `elfkiln.plan.requirements.set_digest`), None if one is unknown."""
+    from elfkiln.plan.requirements import set_digest
+
+    pairs = [(row.path, row.entry.elf) for row in rows if row.entry is not None]
+    return set_digest(pairs) if len(pairs) == len(rows) else None
+
+
 def lookup_glob(project: Project, target: str, pattern: str) -> tuple[Found, ...]:
     """Return every registered name of a target that fits a shell pattern (`*`, `?`, `[...]`), sorted.
 

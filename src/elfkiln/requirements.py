@@ -42,3 +42,15 @@ def model_requirements(project: Project, model: str, layout: str | None = None) 
         return read_role_table(folder / ROLES_FILE).requirements(layout)
     known = ", ".join(all_models(project)) or "none"
     raise Refused(f"model={model}: no plan.json or roles.yaml in plans/{model}; known models: {known}")
+
+
+def model_dimensions(project: Project, model: str) -> tuple[int, int]:
+    """Return the hidden size and the number of layers of a model; raises `Refused` as `model_requirements` does."""
+    folder = project.plans / checked_model_name(model)
+    if (folder / PLAN_FILE).is_file():
+        from elfkiln.plan.loader import load_plan
+
+        plan = load_plan(folder)
+        return plan.hidden, len(plan.layers)
+    table = read_role_table(folder / ROLES_FILE)
+    return table.hidden, sum(table.layers.values())

@@ -100,13 +100,7 @@ class SimBuilder:
 
     def check(self, elf: Path, name: ArtifactName | None, sealed: tuple[tuple[int, int], ...]) -> None:
         """Check class, machine, exported symbols and metadata against the name or the sealed geometries."""
-        from elfkiln.sim_elf import check_name, check_sealed, read_sim_elf
-
-        info = read_sim_elf(elf)
-        if name is None:
-            check_sealed(info, sealed)
-        else:
-            check_name(info, name)
+        check_elf(self.pin.name, elf, name, sealed)
 
 
 class NpuBuilder:
@@ -139,13 +133,31 @@ class NpuBuilder:
 
     def check(self, elf: Path, name: ArtifactName | None, sealed: tuple[tuple[int, int], ...]) -> None:
         """Check that the file is a full ELF of main:seq whose geometry is the name's."""
-        from elfkiln.full_elf import check_geometry, check_sealed, read_full_elf
+        check_elf(self.pin.name, elf, name, sealed)
 
-        full = read_full_elf(elf.read_bytes())
+
+def check_elf(target: str, elf: Path, name: ArtifactName | None, sealed: tuple[tuple[int, int], ...]) -> None:
+    """Check that a file is an ELF of the target and is what the name, or the sealed geometries, say.
+
+    Raises `Differs` with one line: a stub, a truncated or foreign file, an ELF of another target, another geometry.
+    No toolchain is needed.
+    """
+    if target == "sim":
+        from elfkiln import sim_elf
+
+        info = sim_elf.read_sim_elf(elf)
         if name is None:
-            check_sealed(full, sealed)
+            sim_elf.check_sealed(info, sealed)
         else:
-            check_geometry(full, name)
+            sim_elf.check_name(info, name)
+        return
+    from elfkiln import full_elf
+
+    full = full_elf.read_full_elf(elf.read_bytes())
+    if name is None:
+        full_elf.check_sealed(full, sealed)
+    else:
+        full_elf.check_geometry(full, name)
 
 
 def lint_or_stop(design: str, target: str) -> str:

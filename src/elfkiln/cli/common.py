@@ -1,20 +1,36 @@
-"""What several verbs share: opening the project, choosing models and targets, printing JSON."""
+"""What several verbs share: opening the project, choosing models, plans and targets, printing JSON."""
 
 from __future__ import annotations
 
 import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
 
 from elfkiln.artifact_set import RequirementSet
 from elfkiln.cli.arguments import Arguments
 from elfkiln.errors import Refused
+from elfkiln.plan.loader import load_plan, plan_file, require_target
+from elfkiln.plan.model import Plan
+from elfkiln.plan.requirements import folder_requirements, plan_requirements
 from elfkiln.project import Project, find_project
 from elfkiln.requirements import all_models, model_requirements
 from elfkiln.toolchain_lock import read_lock
 
 ROOT = {"root": "the elfkiln checkout (default: the nearest one upwards)"}
 MODEL = {"model": "a model below plans/, or all"}
+PLAN = {"plan": "a plan.json, or a model folder with one, instead of model="}
 LAYOUT = {"layout": "rm, b8, ... (default: the model's own)"}
 TARGET = {"target": "sim or npu2 (default: default_target of toolchain.lock)"}
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedModel:
+    """A plan that was named on the command line: itself, its model folder, and what it asks for."""
+
+    plan: Plan
+    folder: Path
+    wanted: RequirementSet
 
 
 def project_of(arguments: Arguments) -> Project:
@@ -27,6 +43,25 @@ def target_of(project: Project, arguments: Arguments) -> str:
     return read_lock(project.lock_file).target(arguments.keys.get("target")).name
 
 
+def planned_model(project: Project, arguments: Arguments, verb: str) -> PlannedModel | None:
+    """Return the plan that `plan=` names, None without one; an int8 cache the target cannot serve is `Refused`."""
+    text = arguments.keys.get("plan")
+    if text is None:
+        return None
+    if "model" in arguments.keys:
+        raise Refused(f"{verb}: takes model= or plan=, not both")
+    if "layout" in arguments.keys:
+        raise Refused(f"{verb}: layout= does not go with plan=: container.layout of the plan decides")
+    file = plan_file(Path(text))
+    plan = load_plan(file)
+    require_target(plan, target_of(project, arguments))
+    folder = file.parent.resolve()
+    if folder.parent == project.plans.resolve():
+        return PlannedModel(plan, folder, folder_requirements(folder))
+    name = re.sub(r"[^a-z0-9._-]+|\.{2,}", "-", folder.name.lower()).strip("-.")[:64]
+    return PlannedModel(plan, folder, plan_requirements(plan, name or "model"))
+
+
 def models_of(project: Project, arguments: Arguments, verb: str) -> tuple[str, ...]:
     """Return the models that `model=` names; `Refused` listing the known ones when it is absent."""
     model = arguments.keys.get("model")
@@ -37,7 +72,10 @@ def models_of(project: Project, arguments: Arguments, verb: str) -> tuple[str, .
 
 
 def sets_of(project: Project, arguments: Arguments, verb: str) -> tuple[RequirementSet, ...]:
-    """Return the requirement sets that `model=` and `layout=` name."""
+    """Return the requirement sets that `plan=`, or `model=` and `layout=`, name."""
+    planned = planned_model(project, arguments, verb)
+    if planned is not None:
+        return (planned.wanted,)
     layout = arguments.keys.get("layout")
     return tuple(model_requirements(project, model, layout) for model in models_of(project, arguments, verb))
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from elfkiln.build import build_elfs
 from elfkiln.cli.arguments import Arguments, Spec
-from elfkiln.cli.common import LAYOUT, MODEL, ROOT, TARGET, print_json, project_of, sets_of
+from elfkiln.cli.common import LAYOUT, MODEL, PLAN, ROOT, TARGET, print_json, project_of, sets_of
 from elfkiln.errors import Refused
 from elfkiln.progress import Progress
 from elfkiln.targets import builder_for
 
 HELP = "build, check and register every ELF a model asks for"
 SPEC = Spec(
-    keys=MODEL | LAYOUT | TARGET | ROOT,
+    keys=MODEL | PLAN | LAYOUT | TARGET | ROOT,
     valued={"-n": "how many recipes are built at once (default: the number of processors)"},
     flags={"--rebuild": "build also what is up to date and compare the bytes with the registry"},
 )

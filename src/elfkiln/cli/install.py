@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from elfkiln.cli.arguments import Arguments, Spec
-from elfkiln.cli.common import LAYOUT, MODEL, ROOT, TARGET, print_json, project_of, sets_of, target_of
+from elfkiln.cli.common import LAYOUT, MODEL, PLAN, ROOT, TARGET, print_json, project_of, sets_of, target_of
 from elfkiln.errors import EXIT_DONE, Refused
 from elfkiln.install import LOCK_NAME, install
 
 HELP = "link or copy a model's ELFs into kernels/ and kernels-m16/ of a folder, with kernels.lock.json"
-SPEC = Spec(keys=MODEL | LAYOUT | TARGET | {"dir": "the model folder to install into"} | ROOT)
+SPEC = Spec(keys=MODEL | PLAN | LAYOUT | TARGET | {"dir": "the model folder to install into"} | ROOT)
 
 
 def run(arguments: Arguments) -> int:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from elfkiln.cli.arguments import Arguments, Spec
-from elfkiln.cli.common import LAYOUT, MODEL, ROOT, TARGET, print_json, project_of, sets_of
+from elfkiln.cli.common import LAYOUT, MODEL, PLAN, ROOT, TARGET, print_json, project_of, sets_of
 from elfkiln.cli.elfs import job_count
 from elfkiln.errors import EXIT_DONE
 from elfkiln.targets import builder_for
 
 HELP = "run every ELF of a model at full size and compare each int32 with numpy"
 SPEC = Spec(
-    keys=MODEL | LAYOUT | TARGET | ROOT,
+    keys=MODEL | PLAN | LAYOUT | TARGET | ROOT,
     valued={"-n": "how many geometries run at once (default: the number of processors)"},
     flags={"--quiet": "print only what failed and the closing line"},
 )

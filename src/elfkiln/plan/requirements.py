@@ -101,11 +101,19 @@ def walk(plan: Plan, model_dir: Path, kernels_dir: Path | None = None) -> list[C
     up there alone. Twins are searched through decode.dirs in order; the sealed ELF in the model folder (a guess, see
     `contract.SEALED_DIRECTORY`). Paths are composed, never looked at.
     """
+    return walk_candidates(plan, plan_requirements(plan, model_dir.name), model_dir, kernels_dir)
+
+
+def walk_candidates(
+    plan: Plan | None, wanted: RequirementSet, model_dir: Path, kernels_dir: Path | None = None
+) -> list[Candidates]:
+    """Return the paths the engine tries for a requirement set: by its plan, or by its probes where there is none."""
+    if plan is None:
+        return walk_without_plan(wanted, model_dir, kernels_dir)
     kernels = kernels_dir or model_dir / contract.PREFILL_DIRECTORY
     roots = {"model": model_dir, "kernels": kernels}
     twin_dirs = [roots[entry.root] / entry.path for entry in plan.decode.dirs]
-    requirements = plan_requirements(plan, model_dir.name).requirements
-    return _candidates(requirements, model_dir, kernels, twin_dirs)
+    return _candidates(wanted.requirements, model_dir, kernels, twin_dirs)
 
 
 def walk_without_plan(

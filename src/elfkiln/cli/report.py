@@ -1,0 +1,41 @@
+"""`elfkiln report`: launches, weight bytes and predicted device wait of one decoded token."""
+
+from __future__ import annotations
+
+from elfkiln.cli.arguments import Arguments, Spec
+from elfkiln.cli.common import MODEL, PLAN, ROOT, TARGET, planned_model, print_json, project_of
+from elfkiln.decode_report import decode_report
+from elfkiln.errors import EXIT_DONE, Refused, refusal
+from elfkiln.requirements import model_dimensions, model_requirements
+
+HELP = "report launches, weight bytes per token and layout, and the predicted device wait of a decode step"
+SPEC = Spec(keys=MODEL | PLAN | {"vocab": "rows of the lm_head (default: a published run's; 0: none)"} | TARGET | ROOT)
+
+
+def run(arguments: Arguments) -> int:
+    """Print the report of one model or plan."""
+    project = project_of(arguments)
+    planned = planned_model(project, arguments, "report")
+    if planned is not None:
+        wanted, hidden, layers = planned.wanted, planned.plan.hidden, len(planned.plan.layers)
+    else:
+        model = arguments.keys.get("model", "")
+        if model in ("", "all"):
+            raise Refused("report: takes model=NAME or plan=PATH")
+        wanted = model_requirements(project, model)
+        hidden, layers = model_dimensions(project, model)
+    report = decode_report(wanted, hidden=hidden, layers=layers, vocabulary=_vocabulary(arguments))
+    if arguments.json:
+        print_json(report.to_json())
+    else:
+        print(report.text())
+    return EXIT_DONE
+
+
+def _vocabulary(arguments: Arguments) -> int | None:
+    text = arguments.keys.get("vocab")
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) <= 9):
+        raise refusal(f"report: vocab={text}", expected="a number of rows", found=repr(text))
+    return int(text)
