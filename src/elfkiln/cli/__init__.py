@@ -9,6 +9,7 @@ VERBS: dict[str, str] = {
     "check-missing": "check_missing",
     "design": "design",
     "compare-runs": "compare_runs",
+    "diff": "diff",
     "elfs": "elfs",
     "explain": "explain",
     "install": "install",

@@ -1,0 +1,80 @@
+"""`elfkiln diff`: which names one plan or model asks for beyond another."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from elfkiln.artifact_set import Requirement, RequirementSet
+from elfkiln.cli.arguments import Arguments, Spec
+from elfkiln.cli.common import ROOT, print_json, project_of
+from elfkiln.contract import PLAN_FILE
+from elfkiln.errors import EXIT_DIFFERS, EXIT_DONE
+from elfkiln.plan.difference import SetDifference, compare_headers, compare_sets
+from elfkiln.plan.loader import load_plan, plan_file
+from elfkiln.plan.model import Plan
+from elfkiln.plan.requirements import folder_requirements, plan_requirements
+from elfkiln.project import Project
+from elfkiln.requirements import model_requirements
+
+HELP = "compare what two plans or models ask for: names gained, lost and changed"
+SPEC = Spec(keys=ROOT, words=("PLAN1", "PLAN2"))
+
+
+def run(arguments: Arguments) -> int:
+    """Compare; return 1 when they differ. A word is a plan.json, a folder with one, or a model below plans/."""
+    (old_set, old_plan), (new_set, new_plan) = (_asked(arguments, word) for word in arguments.words)
+    found = compare_sets(old_set, new_set)
+    if old_plan is not None and new_plan is not None:
+        found = replace(found, headers=compare_headers(old_plan, new_plan))
+    if arguments.json:
+        print_json(_data(found))
+    else:
+        print("\n".join(_lines(found, arguments.words)))
+    return EXIT_DONE if found.empty else EXIT_DIFFERS
+
+
+def _asked(arguments: Arguments, word: str) -> tuple[RequirementSet, Plan | None]:
+    path = Path(word)
+    if "/" in word or path.suffix == ".json" or (path / PLAN_FILE).is_file():
+        return _planned(plan_file(path))
+    project: Project = project_of(arguments)
+    wanted = model_requirements(project, word)
+    file = project.plans / word / PLAN_FILE
+    return wanted, load_plan(file) if file.is_file() else None
+
+
+def _planned(file: Path) -> tuple[RequirementSet, Plan]:
+    plan = load_plan(file)
+    named = file.name == PLAN_FILE
+    return folder_requirements(file.parent) if named else plan_requirements(plan, file.stem), plan
+
+
+def _lines(found: SetDifference, words: tuple[str, ...]) -> list[str]:
+    if found.empty:
+        return [f"{words[0]} and {words[1]} ask for the same names in the same way"]
+    lines = [str(entry) for entry in found.headers]
+    for title, entries in (("gained", found.gained), ("lost", found.lost)):
+        lines += [f"{title}  {entry.path}" for entry in entries]
+    for change in found.changed:
+        told = ", ".join(f"{name} {old} -> {new}" for name, old, new in change.attributes)
+        lines.append(f"changed {change.name}: {told}")
+    lines.append(f"{len(found.gained)} gained, {len(found.lost)} lost, {len(found.changed)} changed")
+    return lines
+
+
+def _data(found: SetDifference) -> dict[str, object]:
+    return {
+        "same": found.empty,
+        "fields": [{"field": entry.field, "old": entry.old, "new": entry.new} for entry in found.headers],
+        "gained": [_row(entry) for entry in found.gained],
+        "lost": [_row(entry) for entry in found.lost],
+        "changed": [
+            {"name": change.name, **{name: {"old": old, "new": new} for name, old, new in change.attributes}}
+            for change in found.changed
+        ],
+    }
+
+
+def _row(requirement: Requirement) -> dict[str, object]:
+    return {"name": requirement.file_name, "directory": requirement.directory, "columns": requirement.columns}
