@@ -49,7 +49,8 @@ def budget_lines(tiles: Sequence[TileBudget]) -> list[str]:
     alike: dict[tuple[object, ...], list[TileBudget]] = {}
     for tile in tiles:
         sizes = tuple((pool.count, pool.bytes_each) for pool in tile.pools)
-        alike.setdefault((tile.tile.kind, tile.stack, sizes, tile.s2mm, tile.mm2s, tile.descriptors), []).append(tile)
+        taken = (tile.s2mm, tile.mm2s, tile.descriptors, tile.locks)
+        alike.setdefault((tile.tile.kind, tile.stack, sizes, taken), []).append(tile)
     return [_budget_line(group) for group in alike.values()]
 
 

@@ -52,7 +52,9 @@ def columns_of(device: str) -> int | None:
 
 
 def budgets(design: Design, placement: Placement | None = None) -> tuple[TileBudget, ...]:
-    """Return the budget of every core and mem tile a design uses, by column and row."""
+    """Return the budget of every core and mem tile a design uses, by column and row (none if a tile does not exist)."""
+    if any(not 0 <= tile.row < limit("rows").value for tile in used_tiles(design)):
+        return ()
     placed = place(design) if placement is None else placement
     stacks = {core.tile: core.stack_size for core in design.cores}
     rows = []
@@ -161,7 +163,7 @@ def _bank_misfit(budget: TileBudget, bank: Limit) -> Pool | None:
     room[0] -= budget.stack
     turn = 0
     for pool in sorted(budget.pools, key=lambda pool: -pool.bytes_each):
-        for _ in range(pool.count):
+        for _ in range(pool.count if pool.bytes_each else 0):
             choice = next(
                 (b for b in ((turn + i) % len(room) for i in range(len(room))) if room[b] >= pool.bytes_each), None
             )
@@ -177,7 +179,7 @@ def _alignment(budget: TileBudget, findings: Findings) -> None:
     line = limit("alignment")
     largest_first = sorted(budget.pools, key=lambda pool: -pool.bytes_each)
     below: list[tuple[str, int]] = [("the stack", budget.stack)]
-    below += [(f"@{pool.owner}", pool.bytes_each) for pool in largest_first for _ in range(pool.count)]
+    below += [(f"@{pool.owner}", pool.bytes_each) for pool in largest_first for _ in range(min(pool.count, 2))]
     last = max((i for i, (_, size) in enumerate(below) if i and size >= line.value), default=0)
     seen = set()
     for owner, size in below[:last]:
@@ -260,7 +262,7 @@ def _locks(design: Design, placement: Placement, findings: Findings) -> None:
 
 
 def _one_column(design: Design, findings: Findings) -> None:
-    columns = {core.tile.col for core in design.cores}
+    columns = {tile.col for tile in used_tiles(design)}
     at_shim = sum("shim" in (fifo.producer.kind, *(c.kind for c in fifo.consumers)) for fifo in design.fifos)
     if len(columns) == 1 and at_shim > 2:
-        findings.add("one-column", f"column {columns.pop()}", "columns with cores", limit="2 or more", value=1)
+        findings.add("one-column", f"column {columns.pop()}", "columns", limit="2 or more", value=1)

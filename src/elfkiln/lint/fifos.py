@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from itertools import accumulate
+from itertools import accumulate, zip_longest
 from math import prod
 
 from elfkiln.design import Design, Dim, Fifo, Link, Tile
@@ -30,7 +30,8 @@ def lint_fifos(design: Design, findings: Findings) -> None:
                 value=fifo.object_type.bytes,
             )
         _pattern(fifo, fifo.producer, fifo.to_stream, "to_stream", findings)
-        for consumer, dims in zip(fifo.consumers, fifo.from_stream, strict=False):
+        for consumer, dims in zip_longest(fifo.consumers, fifo.from_stream[: len(fifo.consumers)], fillvalue=()):
+            assert isinstance(consumer, Tile)
             _pattern(fifo, consumer, dims, "from_stream", findings)
     seen: set[str] = set()
     for link in design.links:

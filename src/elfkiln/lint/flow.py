@@ -259,10 +259,10 @@ def _join(flow: Flow, one: Node, other: Node) -> None:
 
 
 def _program(flow: Flow, program: Program, fifos: Mapping[str, Fifo]) -> None:
-    """Tie or fix what a core takes and gives. What its prologue keeps, and what is not known, is left out."""
+    """Tie or fix what a core takes and gives. What it keeps from turn to turn, and what is not known, is left out."""
     core: Node = ("core", str(program.core.tile))
     acquired = {(s.fifo, s.port) for s in statements(program.body) if isinstance(s, Acquire)}
-    kept = {(s.fifo, s.port) for s in statements(program.prologue) if isinstance(s, Acquire)}
+    kept = {(s.fifo, s.port) for s in statements(program.prologue) if isinstance(s, Acquire)} | kept_over(program.body)
     ends = [end for end in sorted(acquired - kept) if _on_end(fifos, end, program.core)]
     if program.gate is not None:
         _gated(flow, program, core, ends)
@@ -275,6 +275,19 @@ def _program(flow: Flow, program: Program, fifos: Mapping[str, Fifo]) -> None:
         rate = rates.get(end)
         if rate:
             _tie(flow, core, ("FIFO", end[0]), Fraction(rate))
+
+
+def kept_over(body: tuple[Statement, ...]) -> set[End]:
+    """Return the FIFO ends of which a turn keeps objects for the next (a sliding window): they have no plain rate."""
+    held: dict[End, int] = {}
+    for statement in statements(body):
+        if isinstance(statement, Acquire):
+            end = statement.fifo, statement.port
+            held[end] = max(held.get(end, 0), statement.count)
+        elif isinstance(statement, Release):
+            end = statement.fifo, statement.port
+            held[end] = max(0, held.get(end, 0) - statement.count)
+    return {end for end, count in held.items() if count}
 
 
 def _on_end(fifos: Mapping[str, Fifo], end: End, core: Core) -> bool:
