@@ -52,7 +52,11 @@ def brief(value: object, limit: int = 160) -> str:
     >>> brief("a\\nb")
     'a\\\\nb'
     """
-    text = str(value)
+    try:
+        text = str(value)
+    except ValueError:
+        # Python refuses to print an integer of more than 4,300 digits.
+        text = "a number of thousands of digits"
     if len(text) > limit:
         text = text[: limit - 3] + "..."
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)

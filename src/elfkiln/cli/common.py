@@ -80,6 +80,13 @@ def sets_of(project: Project, arguments: Arguments, verb: str) -> tuple[Requirem
     return tuple(model_requirements(project, model, layout) for model in models_of(project, arguments, verb))
 
 
+def one_set_of(project: Project, arguments: Arguments, verb: str) -> RequirementSet:
+    """Return the one requirement set that `plan=` or `model=` names; `model=all` is `Refused`."""
+    if arguments.keys.get("model") == "all":
+        raise Refused(f"{verb}: one model at a time: expected model=NAME or plan=PATH, found model=all")
+    return sets_of(project, arguments, verb)[0]
+
+
 def print_json(value: object) -> None:
     """Print a JSON value for machines: indented, keys sorted."""
     print(json.dumps(value, indent=2, sort_keys=True))

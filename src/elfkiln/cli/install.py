@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from elfkiln.cli.arguments import Arguments, Spec
-from elfkiln.cli.common import LAYOUT, MODEL, PLAN, ROOT, TARGET, print_json, project_of, sets_of, target_of
+from elfkiln.cli.common import LAYOUT, MODEL, PLAN, ROOT, TARGET, one_set_of, print_json, project_of, target_of
 from elfkiln.errors import EXIT_DONE, Refused
 from elfkiln.install import LOCK_NAME, install
 
@@ -19,10 +19,8 @@ def run(arguments: Arguments) -> int:
     folder = arguments.keys.get("dir")
     if not folder:
         raise Refused("install: dir= is needed: the model folder to install into")
-    sets = sets_of(project, arguments, "install")
-    if len(sets) != 1:
-        raise Refused(f"install: one model a folder: expected model=NAME, found model=all ({len(sets)} models)")
-    done = install(project, target_of(project, arguments), sets[0], Path(folder))
+    wanted = one_set_of(project, arguments, "install")
+    done = install(project, target_of(project, arguments), wanted, Path(folder))
     if arguments.json:
         print_json(done.to_json())
     else:

@@ -11,10 +11,10 @@ from elfkiln.cli.common import (
     PLAN,
     ROOT,
     TARGET,
+    one_set_of,
     planned_model,
     print_json,
     project_of,
-    sets_of,
     target_of,
 )
 from elfkiln.errors import EXIT_DIFFERS, EXIT_DONE, Refused, refusal
@@ -79,10 +79,7 @@ def _candidates(arguments: Arguments) -> Candidates:
     else:
         if not folder:
             raise Refused("resolve: dir= is needed with model=: the model folder the engine would be given")
-        sets = sets_of(project, arguments, "resolve")
-        if len(sets) != 1:
-            raise Refused(f"resolve: one model: expected model=NAME, found model=all ({len(sets)} models)")
-        wanted = sets[0]
+        wanted = one_set_of(project, arguments, "resolve")
         found = walk_candidates(None, wanted, Path(folder), kernels)
     for candidates in found:
         if candidates.requirement.file_name == name:

@@ -1,0 +1,257 @@
+"""check-missing plan=, resolve and lookup plan=: what the engine would open, state by state."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+
+import pytest
+
+from conftest import CHECKOUT, StandInBuilder
+from elfkiln import plan_check
+from elfkiln.build import build_elfs
+from elfkiln.cli import main
+from elfkiln.errors import Differs
+from elfkiln.install import install
+from elfkiln.plan.loader import load_plan
+from elfkiln.plan.requirements import plan_requirements
+from elfkiln.project import Project
+from elfkiln.registry import load_registry
+from elfkiln.toolchain_lock import read_lock
+
+QKV = "full_i8_QKV_K256_N768_b8.elf"
+TWIN = "full_i8_QKV_K256_N768_b8_m16.elf"
+PLAN = {
+    "format": "1bit-npu-plan/1",
+    "model": {"hidden": 256, "layers": 2, "arch": "tiny"},
+    "container": {"layout": "b8", "chunk_kind": "q4_1", "pb16i": False, "tile_order": "engine-1"},
+    "fusion": {"gate_up": "split"},
+    "prefill": {"M": 128},
+    "decode": {
+        "enabled": True,
+        "M": 16,
+        "dirs": [{"root": "model", "path": "kernels-m16"}, {"root": "kernels", "path": "."}],
+        "sealed_elf": "",
+    },
+    "kernels": {"tag": "_b8"},
+    "attention": {"mode": "causal"},
+    "layers": [
+        {
+            "index": index,
+            "role": "gdn",
+            "qkv": {"K": 256, "N": 768},
+            "attn_gate": {"K": 256, "N": 256},
+            "gate_up": {"K": 256, "N": 512},
+            "down": {"K": 512, "N": 256},
+        }
+        for index in range(2)
+    ],
+}
+# QKV, Z, O, G, U, D, each at M = 128 and M = 16.
+NAMES = 12
+
+
+@pytest.fixture
+def model(tmp_path, project, monkeypatch):
+    """A model folder with a plan and its installed set, whose ELFs the stand-in checks."""
+    folder = tmp_path / "Model Dir"
+    folder.mkdir()
+    (folder / "plan.json").write_text(json.dumps(PLAN))
+    builder = StandInBuilder(read_lock(project.lock_file).target("sim"), suffix=bytes(5000))
+    wanted = plan_requirements(load_plan(folder), "model-dir")
+    assert build_elfs(project, builder, [wanted]).exit_code == 0
+    install(project, "sim", wanted, folder)
+
+    def check(_target, elf, name, _sealed):
+        if f"{name.K}, {name.N}\n".encode() not in elf.read_bytes():
+            raise Differs(f"{name}: the ELF is of another geometry")
+
+    monkeypatch.setattr(plan_check, "check_elf", check)
+    return folder
+
+
+def check(project, folder, capsys, *words):
+    code = main(["check-missing", f"root={project.root}", f"plan={folder}", *words])
+    return code, capsys.readouterr().out.splitlines()
+
+
+def test_a_sound_set(project, model, capsys):
+    code, lines = check(project, model, capsys)
+    assert code == 0
+    assert lines == [f"model-dir: {NAMES} names, what the engine would open verifies (target sim)"]
+
+
+def test_missing_everywhere_names_the_places(project, model, capsys):
+    (model / "kernels-m16" / TWIN).unlink()
+    code, lines = check(project, model, capsys)
+    assert code == 1
+    assert lines[0] == f"missing full ELF {model}/kernels/{TWIN}"
+    assert f"looked in {model}/kernels-m16, {model}/kernels" in lines[1]
+
+
+def test_a_stub_is_called_one(project, model, capsys):
+    path = model / "kernels" / QKV
+    path.unlink()
+    path.write_bytes(b"\x7fELF" + bytes(55))
+    code, lines = check(project, model, capsys)
+    assert code == 1
+    assert lines[0] == f"stub in full ELF {path}"
+    assert "found 59 bytes" in lines[1]
+
+
+def test_another_geometry_under_the_name(project, model, capsys):
+    path = model / "kernels" / QKV
+    data = (model / "kernels" / "full_i8_D_K512_N256_b8.elf").read_bytes()
+    path.unlink()
+    path.write_bytes(data)
+    code, lines = check(project, model, capsys)
+    assert code == 1
+    assert lines[0] == f"wrong geometry in full ELF {path}"
+
+
+def test_one_flipped_byte(project, model, capsys):
+    path = model / "kernels" / QKV
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.unlink()
+    path.write_bytes(data)
+    code, lines = check(project, model, capsys)
+    assert code == 1
+    assert lines[0] == f"wrong bytes in full ELF {path}"
+    assert hashlib.sha256(data).hexdigest() in lines[1]
+
+
+def test_a_twin_shadowed_by_an_earlier_directory(project, model, capsys):
+    first = model / "kernels-m16" / TWIN
+    shutil.copy(first, model / "kernels" / TWIN)
+    data = bytearray(first.read_bytes())
+    data[-1] ^= 1
+    first.unlink()
+    first.write_bytes(data)
+    code, lines = check(project, model, capsys)
+    assert code == 1
+    assert lines[0] == f"shadowed in full ELF {first}"
+    assert f"the registered file is {model}/kernels/{TWIN}" in lines[1]
+
+
+def test_an_empty_file_is_passed_over_as_the_engine_does(project, model, capsys):
+    first = model / "kernels-m16" / TWIN
+    shutil.copy(first, model / "kernels" / TWIN)
+    first.unlink()
+    first.write_bytes(b"")
+    code, _ = check(project, model, capsys)
+    assert code == 0
+
+
+def test_a_sound_elf_nobody_registered(project, model, capsys):
+    text = project.registry_file.read_text()
+    start = text.index(f"    {QKV}:")
+    project.registry_file.write_text(text[:start] + text[text.index("    full_i8_", start + 10) :])
+    code, lines = check(project, model, capsys)
+    assert code == 1
+    assert lines[0] == f"not registered in full ELF {model}/kernels/{QKV}"
+
+
+def test_another_kernels_directory(project, model, capsys, tmp_path):
+    shutil.move(model / "kernels", tmp_path / "elsewhere")
+    assert check(project, model, capsys)[0] == 1
+    assert check(project, model, capsys, f"kernels={tmp_path / 'elsewhere'}")[0] == 0
+
+
+def test_json(project, model, capsys):
+    (model / "kernels" / QKV).unlink()
+    assert main(["check-missing", f"root={project.root}", f"plan={model}", "--json"]) == 1
+    table = json.loads(capsys.readouterr().out)
+    states = {row["name"]: row["state"] for row in table["names"]}
+    assert len(states) == NAMES
+    assert {name for name, state in states.items() if state != "ok"} == {QKV}
+    assert states[QKV] == "missing"
+
+
+def test_an_int8_cache_is_refused_for_every_target_today(project, model, capsys):
+    (model / "plan.json").write_text(json.dumps(PLAN | {"kv": {"key": "int8", "value": "f16"}}))
+    assert main(["check-missing", f"root={project.root}", f"plan={model}"]) == 2
+    error = capsys.readouterr().err
+    assert "kv.key=int8, kv.value=f16" in error
+    assert "int8_kv=false" in error
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["plan=/nonexistent/plan.json"], "plan.json"),
+        (["plan=x", "model=tiny"], "not both"),
+        (["plan=x", "layout=rm"], "container.layout"),
+        (["model=tiny", "kernels=x"], "kernels= goes with plan="),
+    ],
+)
+def test_usage(project, capsys, words, says):
+    assert main(["check-missing", f"root={project.root}", *words]) == 2
+    captured = capsys.readouterr()
+    assert says in captured.err
+    assert captured.err.count("\n") == 1
+
+
+def test_resolve_says_what_the_engine_opens_and_why(project, model, capsys):
+    shutil.copy(model / "kernels-m16" / TWIN, model / "kernels" / TWIN)
+    assert main(["resolve", f"root={project.root}", TWIN, f"plan={model}"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    digest = load_registry(project.registry_file).entries("sim")[TWIN].elf
+    assert lines[0].startswith(f"{model}/kernels-m16/{TWIN}  opened: the first that exists")
+    assert f"sha256:{digest}, registered as {TWIN}" in lines[0]
+    assert lines[1].startswith(f"{model}/kernels/{TWIN}  shadowed: an earlier directory has the name")
+    assert lines[-1] == f"opens {model}/kernels-m16/{TWIN}"
+
+
+def test_resolve_of_what_is_not_there_uses_the_engines_words(project, model, capsys):
+    (model / "kernels" / QKV).unlink()
+    assert main(["resolve", f"root={project.root}", QKV, f"plan={model}"]) == 1
+    assert capsys.readouterr().out.splitlines()[-1] == f"missing full ELF {model}/kernels/{QKV}"
+
+
+def test_resolve_without_a_plan_follows_the_probes(project, model, capsys):
+    words = ["resolve", f"root={project.root}", TWIN, "model=tiny", f"dir={model}", "--json"]
+    assert main(words) == 0
+    table = json.loads(capsys.readouterr().out)
+    assert [row["path"] for row in table["candidates"]][-1] == f"{model}/kernels-m16/{TWIN}"
+    assert table["opened"] == f"{model}/kernels-m16/{TWIN}"
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["full_i8_QKV_K64_N128.elf", "plan=PLAN"], "full_i8_QKV_K64_N128.elf"),
+        ([TWIN, "model=tiny"], "dir= is needed"),
+        ([TWIN, "model=all", "dir=x"], "model=all"),
+        ([], "takes NAME"),
+    ],
+)
+def test_resolve_usage(project, model, capsys, words, says):
+    given = [word.replace("PLAN", str(model)) for word in words]
+    assert main(["resolve", f"root={project.root}", *given]) == 2
+    assert says in capsys.readouterr().err
+
+
+def test_lookup_of_a_plan_has_every_layer_and_one_digest(project, model, capsys):
+    assert main(["lookup", f"root={project.root}", f"plan={model}", "--json"]) == 0
+    table = json.loads(capsys.readouterr().out)
+    assert len(table["names"]) == NAMES
+    # 2 layers; G and U both come from gate_up: 6 roles a layer, prefill and twin.
+    assert len(table["layers"]) == 2 * 6 * 2
+    assert [row["layer"] for row in table["layers"]] == [0] * 12 + [1] * 12
+    roles = {row["role"] for row in table["layers"]}
+    assert roles == {"QKV", "Z", "O", "G", "U", "D"}
+    # The stated definition, computed here: sha256 over sorted `<sha256>  <path>` lines.
+    lines = sorted(f"{row['elf'].removeprefix('sha256:')}  {row['path']}\n".encode() for row in table["names"])
+    assert table["set_digest"] == "sha256:" + hashlib.sha256(b"".join(lines)).hexdigest()
+
+
+def test_lookup_of_the_worked_example_before_anything_is_built(capsys, tmp_path):
+    root = tmp_path / "empty"
+    root.mkdir()
+    shutil.copy(CHECKOUT / "toolchain.lock", root)
+    plan = CHECKOUT / "plans" / "bonsai2-27b-pb16i"
+    assert main(["lookup", f"root={root}", f"plan={plan}"]) == 1
+    assert "set digest: none" in capsys.readouterr().out
+    assert Project(root).registry_file.exists() is False
