@@ -9,6 +9,7 @@ VERBS: dict[str, str] = {
     "check-missing": "check_missing",
     "design": "design",
     "compare-runs": "compare_runs",
+    "cross-check": "cross_check",
     "diff": "diff",
     "elfs": "elfs",
     "explain": "explain",

@@ -1,0 +1,29 @@
+"""`elfkiln cross-check`: the published geometry tables against the engine's derivation."""
+
+from __future__ import annotations
+
+from elfkiln.cli.arguments import Arguments, Spec
+from elfkiln.cli.common import print_json
+from elfkiln.errors import EXIT_DIFFERS, EXIT_DONE, refusal
+from elfkiln.plan.cross_check import cross_check, models
+
+HELP = "compare published geometry tables with what the engine derives from published dimensions"
+SPEC = Spec(keys={"model": "one published model (default: all)"})
+
+
+def run(arguments: Arguments) -> int:
+    """Print every disagreement; return 1 when there is one."""
+    wanted = arguments.keys.get("model", "all")
+    if wanted not in (*models(), "all"):
+        raise refusal("cross-check: model", expected="all, or one with published geometry", found=wanted)
+    findings = {model: cross_check(model) for model in (models() if wanted == "all" else (wanted,))}
+    if arguments.json:
+        rows = {
+            model: [{"where": one.where, "subject": one.subject, "what": one.what} for one in found]
+            for model, found in findings.items()
+        }
+        print_json(rows)
+    else:
+        for model, found in findings.items():
+            print("\n".join(str(one) for one in found) if found else f"{model}: agrees")
+    return EXIT_DIFFERS if any(findings.values()) else EXIT_DONE
