@@ -30,14 +30,13 @@ from elfkiln.files import storage_refusal, sync_folder, write_atomic
 from elfkiln.npu2.aiecc import GENERATIONS, detect_generation
 from elfkiln.npu2.interpreter import Interpreter, describe_choice, find_python
 from elfkiln.npu2.pin import Npu2Pin, Tool, read_pin
-from elfkiln.npu2.tool_run import probe
+from elfkiln.npu2.tool_run import last_line, probe
 from elfkiln.npu2.tree import Guard, Signature, hash_tree, signature
 from elfkiln.npu2.wheels import (
     Note,
     Sources,
     collect,
     isolated_environment,
-    pip_complaint,
     run_pip,
     silent,
     unpacked_bytes,
@@ -342,7 +341,7 @@ def _make_venv(interpreter: Interpreter, venv: Path, home: Path) -> None:
         check=False,
     )
     if done.returncode != 0:
-        raise Refused(f"Python {interpreter.version}: its venv module fails ({pip_complaint(done.stderr)})")
+        raise Refused(f"Python {interpreter.version}: its venv module fails ({last_line(done.stderr + done.stdout)})")
 
 
 def _install_wheels(pin: Npu2Pin, part: Path, wheelhouse: Path, home: Path) -> None:
@@ -424,7 +423,7 @@ def _try_imports(pin: Npu2Pin, part: Path, home: Path, environment: Mapping[str,
         timeout=5 * probe_seconds,
     )
     if run.exit_code != 0:
-        reason = run.ending if run.exit_code < 0 else pip_complaint(run.err)
+        reason = run.ending if run.exit_code < 0 else last_line(run.err)
         inside = ", ".join(pin.inside_wheels) or "none"
         raise Refused(
             f"the installed wheels cannot import {' '.join(pin.imports)}: {brief(reason, 200)} "
@@ -451,7 +450,7 @@ def _probe_aiecc(
             [aiecc, question], name=f"aiecc {question}", cwd=home, environment=environment, timeout=probe_seconds
         )
         if run.exit_code != 0:
-            raise Refused(f"aiecc {question}: {run.ending}: {pip_complaint(run.err)}; it does not run on this machine")
+            raise Refused(f"aiecc {question}: {run.ending}: {last_line(run.err)}; it does not run on this machine")
         answers[question] = run.out + run.err
     generation = detect_generation(answers["--help"])
     if generation.name != pin.aiecc_generation:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from elfkiln.errors import BuildFailed, Refused
+from elfkiln.errors import BuildFailed, Refused, brief
 
 KEPT_BYTES = 256 * 1024
 """What is kept of a stream's beginning, and again of its end; a tool may print any amount."""
@@ -100,6 +100,16 @@ def probe(
         return run_tool(argv, name=name, cwd=cwd, environment=environment, timeout=timeout)
     except BuildFailed as error:
         raise Refused(f"{error}; a tool that does not answer is not used") from error
+
+
+def last_line(text: str) -> str:
+    """Return the last line that says something: where Python and shells put the reason.
+
+    >>> last_line("Traceback ...\\nImportError: no\\n\\n")
+    'ImportError: no'
+    """
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return brief(lines[-1], 300) if lines else "it said nothing"
 
 
 class _Drain:

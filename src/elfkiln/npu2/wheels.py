@@ -197,18 +197,20 @@ def run_pip(arguments: list[str], *, cwd: Path, environment: Mapping[str, str], 
         raise Refused("pip is missing in elfkiln's own Python; run python -m ensurepip with it, or use ./doit")
     if "No space left on device" in done.stderr:
         raise Refused(f"{cwd}: no space left on the device; free some and run again, nothing was half-installed")
-    raise Differs(f"pip {arguments[0]}: {pip_complaint(done.stderr) or pip_complaint(done.stdout)}")
+    raise Differs(f"pip {arguments[0]}: {pip_complaint(done.stdout + done.stderr)}")
 
 
 def pip_complaint(text: str) -> str:
-    """Return the line of pip's output that says what went wrong.
+    """Return what a Python tool's output says went wrong: its last error line, else all its lines but warnings.
 
     >>> pip_complaint("Looking up\\nERROR: No matching distribution found for a==1\\n")
     'No matching distribution found for a==1'
+    >>> pip_complaint("a 1 requires b, which is not installed.\\na 1 requires c, which is not installed.\\n")
+    'a 1 requires b, which is not installed.; a 1 requires c, which is not installed.'
     """
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("WARNING: ")]
     errors = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")]
-    return brief((errors or lines or ["no reason given"])[-1], 300)
+    return brief(errors[-1] if errors else "; ".join(lines) or "no reason given", 300)
 
 
 def unpacked_bytes(folder: Path) -> int:
