@@ -1,0 +1,146 @@
+"""./doit: makes .venv once, from hashes, and a half-finished or refused install is one line and no .venv to trust."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+
+import pytest
+
+from conftest import CHECKOUT
+
+STUB_PYTHON = """\
+#!/bin/sh
+echo "venv-python $*" >> "{log}"
+case "$*" in
+    *"-m pip"*) exit {pip_code} ;;
+    *"-m doit"*) shift 2; echo "doit got: $*" ;;
+esac
+"""
+FAKE_PYTHON = """\
+#!/bin/sh
+case "$1" in
+    -c) exit {version_code} ;;
+    --version) echo "Python 3.11.0" ;;
+    -m) mkdir -p "$3/bin" && cp "{stub}" "$3/bin/python" && chmod +x "$3/bin/python" ;;
+esac
+"""
+
+
+class Bench:
+    """A folder with the wrapper, a stand-in python3 on PATH, and a log of what the venv's python was asked."""
+
+    def __init__(self, root):
+        self.root = root
+        self.bin = root / "bin"
+        self.bin.mkdir()
+        self.log = root / "log"
+        self.stub = root / "stub"
+        for name in ("doit", "requirements.txt", "pyproject.toml"):
+            shutil.copy(CHECKOUT / name, root / name)
+        self.set(version_code=0, pip_code=0)
+
+    def set(self, *, version_code, pip_code):
+        """Choose what the stand-ins answer."""
+        self.stub.write_text(STUB_PYTHON.format(log=self.log, pip_code=pip_code))
+        python = self.bin / "python3"
+        python.write_text(FAKE_PYTHON.format(version_code=version_code, stub=self.stub))
+        python.chmod(0o755)
+
+    def run(self, *words, cwd=None):
+        """Run the wrapper with nothing but the stand-in python and the base tools on PATH."""
+        tools = self.root / "tools"
+        tools.mkdir(exist_ok=True)
+        for tool in ("sh", "dirname", "cat", "cmp", "rm", "mkdir", "mv", "cp", "chmod", "sleep"):
+            if not (tools / tool).exists():
+                (tools / tool).symlink_to(shutil.which(tool))
+        return subprocess.run(
+            ["/bin/sh", str(self.root / "doit"), *words],
+            cwd=cwd or self.root,
+            env={"PATH": f"{self.bin}:{tools}"},
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+
+
+@pytest.fixture
+def bench(tmp_path):
+    return Bench(tmp_path)
+
+
+def test_the_first_run_installs_and_the_second_does_not(bench):
+    first = bench.run("elfs", "model=x y")
+    assert first.returncode == 0, first.stderr
+    assert first.stdout == "doit got: elfs model=x y\n"
+    log = bench.log.read_text()
+    assert "--require-hashes" in log
+    assert "-r requirements.txt" in log
+    assert "--no-deps --no-build-isolation -e ." in log
+    bench.log.unlink()
+    assert bench.run("test").stdout == "doit got: test\n"
+    assert "pip" not in bench.log.read_text()
+
+
+def test_it_runs_from_any_folder(bench, tmp_path):
+    elsewhere = tmp_path / "else where"
+    elsewhere.mkdir()
+    assert bench.run("list", cwd=elsewhere).stdout == "doit got: list\n"
+
+
+def test_changed_pins_are_installed_anew(bench):
+    bench.run("list")
+    bench.log.unlink()
+    with (bench.root / "requirements.txt").open("a") as stream:
+        stream.write("# another pin\n")
+    bench.run("list")
+    assert "--require-hashes" in bench.log.read_text()
+
+
+def test_a_failed_install_is_not_trusted_later(bench):
+    bench.set(version_code=0, pip_code=1)
+    assert bench.run("list").returncode != 0
+    assert not (bench.root / ".venv" / ".installed-from").exists()
+    assert not (bench.root / ".venv.lock").exists()
+    bench.set(version_code=0, pip_code=0)
+    assert bench.run("list").stdout == "doit got: list\n"
+
+
+def test_without_a_new_enough_python_one_line_says_so(bench):
+    bench.set(version_code=1, pip_code=0)
+    done = bench.run("list")
+    assert done.returncode == 2
+    assert done.stderr == "doit: no Python >= 3.11 on PATH; install one and run ./doit again\n"
+    assert not (bench.root / ".venv").exists()
+
+
+def test_the_lock_of_a_dead_process_does_not_hold_anyone(bench):
+    gone = subprocess.Popen(["/bin/true"])
+    gone.wait()
+    lock = bench.root / ".venv.lock"
+    lock.mkdir()
+    (lock / "pid").write_text(str(gone.pid))
+    assert bench.run("list").stdout == "doit got: list\n"
+    assert not lock.exists()
+
+
+def test_two_first_runs_at_once_install_once(bench):
+    bench.run("--version")
+    shutil.rmtree(bench.root / ".venv")
+    bench.log.unlink()
+    tools = f"{bench.bin}:{bench.root / 'tools'}"
+    runs = [
+        subprocess.Popen(
+            ["/bin/sh", str(bench.root / "doit"), "list"], env={"PATH": tools}, stdout=subprocess.PIPE, text=True
+        )
+        for _ in range(3)
+    ]
+    assert [run.communicate(timeout=60)[0] for run in runs] == ["doit got: list\n"] * 3
+    assert bench.log.read_text().count("--require-hashes") == 1
+
+
+def test_the_wrapper_is_executable_and_plain_sh():
+    assert os.access(CHECKOUT / "doit", os.X_OK)
+    assert (CHECKOUT / "doit").read_text().startswith("#!/bin/sh\n")
+    assert subprocess.run(["/bin/sh", "-n", str(CHECKOUT / "doit")], timeout=60).returncode == 0
