@@ -182,12 +182,14 @@ class Flow:
             f"{what} in one run",
             limit=f"{_number(one)} ({why})",
             value=f"{_number(other)} ({because})",
-            note=self._round_robin(name) if kind == "FIFO" else "",
+            note=self._round_robin(kind, name),
         )
 
-    def _round_robin(self, name: str) -> str:
+    def _round_robin(self, kind: str, name: str) -> str:
+        """Name the trap when the data came by a link that hands out pieces."""
+        fed = {f.name for f in self.design.fifos if kind == "core" and name in map(str, f.consumers)} | {name}
         for link in self.design.links:
-            if len(link.outs) > 1 and name in link.outs:
+            if len(link.outs) > 1 and fed.intersection(link.outs):
                 return f"the link from @{link.ins[0]} hands pieces out round robin, no broadcast (1bit-MONSTER #1207)"
         return ""
 
@@ -241,8 +243,11 @@ def _links(flow: Flow, fifos: Mapping[str, Fifo]) -> None:
             for outer in link.outs:
                 repeat = max(1, fifos[outer].repeat_count)
                 ratio = Fraction(repeat)
+                sizes = fifos[inner].object_type.bytes, fifos[outer].object_type.bytes
+                if not all(sizes):
+                    continue
                 if len(link.ins) == len(link.outs):
-                    ratio *= Fraction(fifos[inner].object_type.bytes, fifos[outer].object_type.bytes)
+                    ratio *= Fraction(*sizes)
                 _tie(flow, ("FIFO", inner), ("FIFO", outer), ratio)
 
 
@@ -263,7 +268,10 @@ def _program(flow: Flow, program: Program, fifos: Mapping[str, Fifo]) -> None:
     core: Node = ("core", str(program.core.tile))
     acquired = {(s.fifo, s.port) for s in statements(program.body) if isinstance(s, Acquire)}
     kept = {(s.fifo, s.port) for s in statements(program.prologue) if isinstance(s, Acquire)} | kept_over(program.body)
-    ends = [end for end in sorted(acquired - kept) if _on_end(fifos, end, program.core)]
+    ends = [end for end in sorted(acquired) if _on_end(fifos, end, program.core)]
+    for end in ends:
+        _join(flow, core, ("FIFO", end[0]))
+    ends = [end for end in ends if end not in kept]
     if program.gate is not None:
         _gated(flow, program, core, ends)
         return
@@ -321,8 +329,6 @@ def _grants(program: Program, flow: Flow) -> Iterator[tuple[int, dict[tuple[str,
 
 
 def _gated(flow: Flow, program: Program, core: Node, ends: list[End]) -> None:
-    for end in ends:
-        _join(flow, core, ("FIFO", end[0]))
     turns = 0
     total: Rates = dict.fromkeys(ends, 0)
     for granted, written in _grants(program, flow):
