@@ -342,3 +342,25 @@ class PublishedRun:
 PUBLISHED_RUNS: tuple[PublishedRun, ...] = (
     PublishedRun("Bonsai-2-27B", 5120, 64, 248320, 368, 25.60, (("rm", 8.01), ("b8", 3.32)), "b8 pull request"),
 )
+
+
+# --- what a full ELF must export (npu/forward init_elf; the sealed ELF's inside is this project's own definition) ---
+
+KERNEL = "main"
+INSTANCE = "seq"
+"""The engine opens `main:seq`: the device's symbol and its runtime sequence's."""
+SEALED_INIT = "init"
+"""Sequence of a sealed ELF that loads the PDI, once."""
+
+
+def sealed_instance(K: int, N: int) -> str:
+    """Return the name of a sealed ELF's sequence for one geometry.
+
+    >>> sealed_instance(5120, 14336)
+    'seq_K5120_N14336'
+    """
+    return f"{INSTANCE}_K{K}_N{N}"
+
+
+ARGUMENT_A, ARGUMENT_B, ARGUMENT_C = range(3)
+"""Arguments of a GEMM kernel: activations int8 M x K, packed weights, result int32 M x N."""

@@ -6,6 +6,7 @@ from collections import defaultdict, deque
 from dataclasses import dataclass, field
 from fractions import Fraction
 
+from elfkiln.contract import INSTANCE, KERNEL, SEALED_INIT
 from elfkiln.design import (
     AwaitTask,
     Design,
@@ -24,9 +25,6 @@ from elfkiln.lint.finding import Findings
 from elfkiln.lint.flow import Flow, follow, program_of
 from elfkiln.lint.placement import Placement
 from elfkiln.lint.taps import fills, lint_tasks, task_name
-
-INSTANCE = "seq"
-"""The sequence the engine opens, of the device `main` (see elfkiln.contract for the engine's words)."""
 
 
 def lint_sequences(design: Design, placement: Placement, findings: Findings) -> None:
@@ -304,9 +302,9 @@ class _Run:
 def lint_entry(design: Design, findings: Findings) -> None:
     """Check that the engine finds what it opens: `main:seq`, or `init` and `seq_...` of a sealed design."""
     names = [sequence.name for sequence in design.sequences]
-    if design.name != "main":
-        findings.add("engine-entry", f"device {design.name}", "name of the device", limit="main", value=design.name)
-    sealed = "init" in names and any(name.startswith(f"{INSTANCE}_") for name in names)
+    if design.name != KERNEL:
+        findings.add("engine-entry", f"device {design.name}", "name of the device", limit=KERNEL, value=design.name)
+    sealed = SEALED_INIT in names and any(name.startswith(f"{INSTANCE}_") for name in names)
     if INSTANCE not in names and not sealed:
         found = ", ".join(names) or "none"
         findings.add("engine-entry", f"device {design.name}", "sequences", limit=f"one named {INSTANCE}", value=found)
