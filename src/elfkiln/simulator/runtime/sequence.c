@@ -1,0 +1,409 @@
+/* Runs a sequence: its steps, in between the agents that are ready, and at its end what it left undone. */
+
+static void zero(void *at, size_t count) {
+    memset(at, 0, count);
+}
+
+static void reset_end(sim_end *end) {
+    end->open = false;
+    end->segment = 0;
+    end->repeated = 0;
+    end->left = 0;
+    zero(&end->queue, sizeof end->queue);
+}
+
+/* Puts the array in the state that load_pdi leaves: cores at their first statement, FIFOs empty, locks at their init. */
+static void reset_array(void) {
+    for (uint32_t i = 0; i < DESIGN->pool_count; ++i) {
+        sim_pool *pool = &DESIGN->pools[i];
+        pool->writer_took = pool->writer_gave = pool->reader_took = pool->reader_gave = 0;
+        zero(pool->filled, pool->depth);
+    }
+    for (uint32_t i = 0; i < DESIGN->stream_count; ++i) {
+        sim_stream *stream = &DESIGN->streams[i];
+        reset_end(&stream->source);
+        for (uint32_t j = 0; j < stream->sink_count; ++j)
+            reset_end(&stream->sinks[j]);
+        stream->waits = SIM_RUNS;
+        stream->queued = false;
+    }
+    for (uint32_t i = 0; i < DESIGN->buffer_count; ++i)
+        zero(DESIGN->buffers[i].filled, DESIGN->buffers[i].elements);
+    for (uint32_t i = 0; i < DESIGN->lock_count; ++i)
+        DESIGN->locks[i].value = DESIGN->locks[i].init;
+    for (uint32_t i = 0; i < DESIGN->core_count; ++i) {
+        sim_core *core = &DESIGN->cores[i];
+        core->resume = core->step = 0;
+        core->consumed = 0;
+        core->modes = (elfkiln_modes){0, 0};
+        core->waits = SIM_RUNS;
+        core->queued = false;
+        for (uint32_t j = 0; j < core->port_count; ++j)
+            core->ports[j].consumed = 0;
+    }
+    run.ready_first = run.ready_count = 0;
+    for (uint32_t i = 0; i < agent_count(); ++i)
+        wake(i);
+    run.configured = true;
+}
+
+/* Runs the agent that has been ready longest; false when none is. */
+static bool run_agent(void) {
+    if (!run.ready_count)
+        return false;
+    uint32_t agent = DESIGN->ready[run.ready_first];
+    run.ready_first = (run.ready_first + 1) % agent_count();
+    --run.ready_count;
+    run.task_done = false;
+    if (agent < DESIGN->core_count) {
+        DESIGN->cores[agent].queued = false;
+        run_core(&DESIGN->cores[agent]);
+    } else {
+        sim_stream *stream = &DESIGN->streams[agent - DESIGN->core_count];
+        stream->queued = false;
+        run_stream(stream);
+        if (++run.idle >= MOST_IDLE && fail(CODE_DEADLOCK)) {
+            text_stream(stream);
+            text_string(": the array works on without a byte for the host and without end");
+        }
+    }
+    return true;
+}
+
+static sim_end *task_end(const sim_task *task) {
+    sim_stream *stream = &DESIGN->streams[task->stream];
+    if (!task->drains)
+        return &stream->source;
+    for (uint32_t i = 0; i < stream->sink_count; ++i)
+        if (!stream->sinks[i].count)
+            return &stream->sinks[i];
+    return NULL;
+}
+
+/* Fails at the current step with `format`; says that nothing was changed by the step. */
+static bool refuse_step(int code, const char *format, int64_t number) {
+    if (fail_step(code))
+        text_add(format, number);
+    return false;
+}
+
+/* Gives buffer descriptors to the tasks that are configured before step `number`. */
+static bool configure_tasks(uint32_t number, uint32_t *next_task) {
+    const sim_sequence *sequence = run.sequence;
+    for (; *next_task < sequence->task_count && sequence->tasks[*next_task].configured_at <= number; ++*next_task) {
+        const sim_task *task = &sequence->tasks[*next_task];
+        if (task->shim == SIM_NONE)
+            continue;
+        if (DESIGN->shim_tasks[task->shim] == DESIGN->descriptors) {
+            if (fail_step(CODE_SEQUENCE))
+                text_add("task %d on %s finds all %d buffer descriptors of %s in use; await or free earlier tasks first",
+                         (int64_t)*next_task, task->fifo, (int64_t)DESIGN->descriptors, DESIGN->shims[task->shim]);
+            return false;
+        }
+        ++DESIGN->shim_tasks[task->shim];
+        DESIGN->task_states[*next_task].configured = true;
+    }
+    return true;
+}
+
+static bool start_task(uint32_t number) {
+    const sim_task *task = &run.sequence->tasks[number];
+    sim_task_state *state = &DESIGN->task_states[number];
+    if (task->fault) {
+        if (fail_step(CODE_SEQUENCE))
+            text_string(task->fault);
+        return false;
+    }
+    if (state->freed)
+        return refuse_step(CODE_SEQUENCE, "its buffer descriptor was given back before", 0);
+    if (state->started)
+        return refuse_step(CODE_SEQUENCE, "it was started before, at step %d", state->started_at);
+    if (!run.arguments[task->argument]) {
+        if (fail_step(CODE_CALL))
+            text_add("argument %s is NULL", ARGUMENT_NAMES[task->argument]);
+        return false;
+    }
+    sim_end *end = task_end(task);
+    if (end->queue.count == SIM_QUEUE)
+        return refuse_step(CODE_SEQUENCE,
+                           "its channel holds %d tasks already, and the array would drop this one; await one first",
+                           SIM_QUEUE);
+    state->started = true;
+    state->started_at = run.step;
+    end->queue.task[(end->queue.first + end->queue.count++) % SIM_QUEUE] = number;
+    wake_stream(&DESIGN->streams[task->stream]);
+    return true;
+}
+
+static void give_back(uint32_t number) {
+    const sim_task *task = &run.sequence->tasks[number];
+    DESIGN->task_states[number].freed = true;
+    if (task->shim != SIM_NONE)
+        --DESIGN->shim_tasks[task->shim];
+}
+
+static bool await_task(uint32_t number) {
+    const sim_sequence *sequence = run.sequence;
+    const sim_task *task = &sequence->tasks[number];
+    sim_task_state *state = &DESIGN->task_states[number];
+    if (!state->started)
+        return refuse_step(CODE_SEQUENCE, "it was not started", 0);
+    if (!task->token)
+        return refuse_step(CODE_SEQUENCE, "it issues no token (issue_token), so the wait would not end", 0);
+    if (state->freed)
+        return refuse_step(CODE_SEQUENCE, "its buffer descriptor was given back before", 0);
+    for (uint32_t i = 0; i < sequence->task_count; ++i) {
+        const sim_task_state *other = &DESIGN->task_states[i];
+        if (sequence->tasks[i].stream == task->stream && sequence->tasks[i].drains == task->drains &&
+            sequence->tasks[i].token && other->started && !other->awaited && other->started_at < state->started_at)
+            return refuse_step(CODE_SEQUENCE, "it would take the token of task %d, which its channel started before",
+                               i);
+    }
+    while (!state->done) {
+        if (run.code)
+            return false;
+        if (!run_agent()) {
+            fail_deadlock(task);
+            return false;
+        }
+    }
+    if (run.code)
+        return false;
+    state->awaited = true;
+    give_back(number);
+    /* A channel runs its tasks in order: what it started before is done too. */
+    for (uint32_t i = 0; i < sequence->task_count; ++i)
+        if (sequence->tasks[i].stream == task->stream && sequence->tasks[i].drains == task->drains &&
+            DESIGN->task_states[i].started && DESIGN->task_states[i].started_at <= state->started_at)
+            DESIGN->task_states[i].covered = true;
+    return true;
+}
+
+static bool free_task(uint32_t number) {
+    const sim_task_state *state = &DESIGN->task_states[number];
+    if (!state->started)
+        return refuse_step(CODE_SEQUENCE, "it was not started", 0);
+    if (state->freed)
+        return refuse_step(CODE_SEQUENCE, "its buffer descriptor was given back before", 0);
+    if (!state->done)
+        return refuse_step(CODE_SEQUENCE, "it may still run: nothing the sequence awaited before depends on its end", 0);
+    give_back(number);
+    return true;
+}
+
+static bool set_lock(const sim_step *step) {
+    sim_lock *lock = &DESIGN->locks[step->index];
+    if (lock->value && step->value)
+        return refuse_step(CODE_SEQUENCE, "it still holds %d, which no core has taken", lock->value);
+    lock->value = step->value;
+    for (uint32_t i = 0; i < DESIGN->core_count; ++i)
+        if (DESIGN->cores[i].waits == SIM_WAITS_LOCK && DESIGN->cores[i].waits_index == step->index)
+            wake(i);
+    return true;
+}
+
+static bool rtp_write(const sim_step *step) {
+    const sim_buffer *buffer = &DESIGN->buffers[step->index];
+    for (uint32_t i = 0; i < buffer->element_bytes; ++i)
+        buffer->bytes[step->element * buffer->element_bytes + i] = (uint8_t)((uint64_t)step->value >> 8 * i);
+    buffer->filled[step->element] = 1;
+    return true;
+}
+
+/* Fails when a started task has not ended, or a drain has ended unseen. */
+static bool check_tasks(void) {
+    const sim_sequence *sequence = run.sequence;
+    for (uint32_t i = 0; i < sequence->task_count; ++i) {
+        const sim_task *task = &sequence->tasks[i];
+        const sim_task_state *state = &DESIGN->task_states[i];
+        if (!state->started || (state->done && (!task->drains || state->covered)))
+            continue;
+        if (fail(CODE_LEFT)) {
+            text_add("%s ends: task %d, which %s %s, ", sequence->name, (int64_t)i, task->drains ? "drains" : "fills",
+                     task->fifo);
+            text_string(task->drains ? "was never awaited, so the host may read early; it began in "
+                                     : "may still run; it began in ");
+            text_step(state->started_at);
+        }
+        return false;
+    }
+    return true;
+}
+
+static bool load_pdi(void) {
+    if (DESIGN->fault) {
+        if (fail_step(CODE_DESIGN))
+            text_string(DESIGN->fault);
+        return false;
+    }
+    if (!check_tasks())
+        return false;
+    reset_array();
+    return true;
+}
+
+static bool run_step(const sim_step *step) {
+    if (step->fault) {
+        if (fail_step(CODE_SEQUENCE))
+            text_string(step->fault);
+        return false;
+    }
+    if (step->kind == SIM_LOAD_PDI)
+        return load_pdi();
+    if (!run.configured) {
+        if (fail_step(CODE_CALL)) {
+            text_string("the array is not configured, load_pdi comes first");
+            if (DESIGN->initializer)
+                text_add("; run %s before", DESIGN->initializer);
+        }
+        return false;
+    }
+    switch (step->kind) {
+    case SIM_START:
+        return start_task(step->index);
+    case SIM_AWAIT:
+        return await_task(step->index);
+    case SIM_FREE:
+        return free_task(step->index);
+    case SIM_RTP_WRITE:
+        return rtp_write(step);
+    default:
+        return set_lock(step);
+    }
+}
+
+/* Appends what a pool's reader has left in it. */
+static bool check_pool(const sim_pool *pool) {
+    uint64_t left = pool->writer_gave - pool->reader_gave;
+    if (!left)
+        return true;
+    if (fail(CODE_LEFT)) {
+        text_add("%s ends: %d objects of %s are left at %s", run.sequence->name, (int64_t)left, pool->name, pool->tile);
+        if (pool->reader_took > pool->reader_gave)
+            text_add(", %d of them taken and not released", (int64_t)(pool->reader_took - pool->reader_gave));
+        if (pool->reader != SIM_NONE) {
+            text_string("; ");
+            report_agent(pool->reader);
+        }
+    }
+    return false;
+}
+
+/* Fails when bytes that entered the array have not left it, or a core stands in the middle of an object. */
+static bool check_array(void) {
+    for (uint32_t i = 0; i < DESIGN->stream_count; ++i) {
+        const sim_stream *stream = &DESIGN->streams[i];
+        for (uint32_t j = 0; j < stream->sink_count; ++j) {
+            const sim_end *sink = &stream->sinks[j];
+            if (!sink->count || !sink->open || sink->left == sink->cursor.pattern->bytes)
+                continue;
+            if (fail(CODE_LEFT)) {
+                text_add("%s ends: ", run.sequence->name);
+                text_stream(stream);
+                text_add(" has %d of %d bytes of an object at %s", in_task_bytes(sink),
+                         (int64_t)sink->cursor.pattern->bytes, end_pool(sink)->tile);
+            }
+            return false;
+        }
+    }
+    for (uint32_t i = 0; i < DESIGN->pool_count; ++i)
+        if (!check_pool(&DESIGN->pools[i]))
+            return false;
+    for (uint32_t i = 0; i < DESIGN->core_count; ++i) {
+        const sim_core *core = &DESIGN->cores[i];
+        for (uint32_t j = 0; j < core->port_count; ++j) {
+            const sim_port *port = &core->ports[j];
+            if (!port->pool || port->consume || !held(port) || port->consumed == core->consumed)
+                continue;
+            if (fail(CODE_LEFT)) {
+                text_add("%s ends: ", run.sequence->name);
+                text_core(core);
+                text_add(" is in the middle of an object of %s: it consumed %d objects since it acquired it",
+                         port->fifo, (int64_t)(core->consumed - port->consumed));
+            }
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Fails when an argument that the sequence writes has elements that nothing wrote. */
+static bool check_written(void) {
+    for (uint32_t i = 0; i < SIM_ARGUMENTS; ++i) {
+        const sim_host_argument *argument = &run.sequence->arguments[i];
+        if (!argument->written)
+            continue;
+        int64_t byte = first_unset(DESIGN->written, 0, argument->bytes);
+        if (byte < 0)
+            continue;
+        if (fail(CODE_LEFT))
+            text_add("%s ends: element %d of %s was never written", run.sequence->name,
+                     byte / (int64_t)argument->element_bytes, ARGUMENT_NAMES[i]);
+        return false;
+    }
+    return true;
+}
+
+static void run_sequence(void) {
+    const sim_sequence *sequence = run.sequence;
+    uint32_t next_task = 0;
+    zero(DESIGN->shim_tasks, DESIGN->shim_count * sizeof *DESIGN->shim_tasks);
+    zero(DESIGN->task_states, sequence->task_count * sizeof *DESIGN->task_states);
+    for (uint32_t i = 0; i < SIM_ARGUMENTS; ++i)
+        if (sequence->arguments[i].written)
+            zero(DESIGN->written, (sequence->arguments[i].bytes + 63) / 64 * 8);
+    for (run.step = 0; run.step < sequence->step_count; ++run.step) {
+        run.idle = 0;
+        if (!configure_tasks(run.step, &next_task) || !run_step(&sequence->steps[run.step]))
+            return;
+    }
+    if (!check_tasks())
+        return;
+    while (!run.code && run_agent())
+        continue;
+    if (run.code || !run.configured)
+        return;
+    if (check_array())
+        check_written();
+}
+
+/* Whether the bytes of two arguments share memory. */
+static bool overlap(uint32_t i, uint32_t j) {
+    const sim_host_argument *arguments = run.sequence->arguments;
+    uintptr_t a = (uintptr_t)run.arguments[i], b = (uintptr_t)run.arguments[j];
+    return a && b && a < b + arguments[j].bytes && b < a + arguments[i].bytes;
+}
+
+static void run_call(void) {
+    for (uint32_t i = 0; i < SIM_ARGUMENTS; ++i)
+        for (uint32_t j = 0; j < SIM_ARGUMENTS; ++j)
+            if (i != j && run.sequence->arguments[i].written && overlap(i, j) && fail(CODE_CALL)) {
+                text_add("%s: %s and %s share memory", run.sequence->name, ARGUMENT_NAMES[i], ARGUMENT_NAMES[j]);
+                return;
+            }
+    run_sequence();
+}
+
+int sim_run(uint32_t number, const void *a, const void *b, void *c, char *message, size_t capacity) {
+    static bool busy;
+    if (__atomic_exchange_n(&busy, true, __ATOMIC_ACQUIRE)) {
+        static const char REFUSAL[] = "a run of this ELF is under way; one at a time";
+        for (size_t i = 0; message && i < capacity; ++i)
+            message[i] = i + 1 < capacity && i < sizeof REFUSAL - 1 ? REFUSAL[i] : 0;
+        return CODE_CALL;
+    }
+    run.code = 0;
+    text.used = 0;
+    run.sequence = &DESIGN->sequences[number];
+    run.arguments[0] = (uint8_t *)(uintptr_t)a;
+    run.arguments[1] = (uint8_t *)(uintptr_t)b;
+    run.arguments[2] = c;
+    run_call();
+    /* After a failure the array is in no state to go on from. */
+    if (run.code)
+        run.configured = false;
+    int code = run.code;
+    text_give(message, capacity);
+    __atomic_store_n(&busy, false, __ATOMIC_RELEASE);
+    return code;
+}
