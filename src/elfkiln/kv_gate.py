@@ -134,29 +134,26 @@ def measure(seed: int = 0, outliers: int = OUTLIER_CHANNELS, block: int = HEAD_W
     return Measurement(seed, outliers, block, rows, mean)
 
 
-def hadamard(vectors: Array, block: int) -> Array:
-    """Return vectors with each block of their last axis transformed by the orthonormal Hadamard matrix.
+def hadamard(block: int) -> Array:
+    """Return the orthonormal Hadamard matrix of a power of two, in Sylvester's order.
 
-    Sylvester's order; log2(block) passes of sums and differences in the vectors' own precision.
-
-    >>> hadamard(np.array([1.0, 0.0, 0.0, 0.0]), 4)
-    array([0.5, 0.5, 0.5, 0.5])
+    >>> hadamard(2) * np.sqrt(2)
+    array([[ 1.,  1.],
+           [ 1., -1.]])
     """
-    shape = vectors.shape
-    work = vectors.reshape(-1, block)
-    half = 1
-    while half < block:
-        pairs = work.reshape(-1, block // (2 * half), 2, half)
-        upper, lower = pairs[:, :, 0], pairs[:, :, 1]
-        work = np.stack((upper + lower, upper - lower), axis=2).reshape(-1, block)
-        half *= 2
-    scale = vectors.dtype.type(1 / np.sqrt(block))
-    return (work * scale).reshape(shape)
+    matrix = np.ones((1, 1))
+    while len(matrix) < block:
+        matrix = np.block([[matrix, matrix], [matrix, -matrix]])
+    return np.asarray(matrix / np.sqrt(block))
 
 
 def rotate(vectors: Array, signs: Array, block: int) -> Array:
-    """Return the per-head rotation of vectors along their last axis: signs, then Hadamard blocks."""
-    return hadamard(vectors * signs.astype(vectors.dtype), block)
+    """Return the per-head rotation of vectors along their last axis, in their own precision.
+
+    Signs first, then each block of the axis by the Hadamard matrix, which is its own transpose.
+    """
+    blocks = (vectors * signs.astype(vectors.dtype)).reshape(-1, block)
+    return np.asarray(blocks @ hadamard(block).astype(vectors.dtype)).reshape(vectors.shape)
 
 
 def int8_cache(keys: Array) -> Array:

@@ -187,9 +187,12 @@ class _LayerReader:
         ]
 
     def mlp(self) -> list[Projection]:
-        dims, width = self.dims, 0
+        dims = self.dims
         if _EXPERT_GATE in self.tensors:
-            width = dims.experts.width if dims.experts else 0
+            if dims.experts is None:
+                expected = f"the count of the experts that layer {self.index} of {contract.CONTAINER_FILE} holds"
+                raise refusal(f"{contract.CONFIG_FILE}: n_expert", expected=expected, found="nothing")
+            width = dims.experts.width
             return self.gate_up_down("gate_up", "down", (_EXPERT_GATE, _EXPERT_UP, _EXPERT_DOWN), width)
         if _GATE in self.tensors:
             wide = dims.double_wide and self.index >= self.count - dims.kv_shared_layers

@@ -1,0 +1,239 @@
+"""The engine's compare gate on two logs."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from elfkiln.cli import main
+from elfkiln.compare_runs import compare_figures, compare_texts, control_tolerance, parse_run, self_test
+from elfkiln.errors import Refused
+
+LOG = """\
+  [forward] GU  M=128 K=5120 N=34816  kernels/full_i8_GU_K5120_N34816_b8.elf
+[prompt 1] The capital of France is
+[greedy 1]  Paris.
+The river is the Seine.
+[prompt 2] 2 + 2 =
+[greedy 2] 4
+[end]
+  stray line of another stream
+[ph] GU n=128 wait_ms=1402.1 GB/s=8.13
+[ph] D n=64 wait_ms=691.4 rate=8.25GB/s
+[prof] step n=368 wait=3.163s tok/s=0.243
+"""
+
+
+def log(old="", new="", text=LOG):
+    assert not old or old in text
+    return parse_run(text.replace(old, new), "log")
+
+
+def failures(verdicts):
+    return [f"{verdict.kind} {verdict.subject}" for verdict in verdicts if verdict.fails]
+
+
+def test_a_log_is_read():
+    run = log()
+    assert run.prompts == {"1": "The capital of France is", "2": "2 + 2 ="}
+    assert run.answers == {"1": " Paris.\nThe river is the Seine.", "2": "4"}
+    assert {name: (figure.value, figure.better) for name, figure in run.figures.items()} == {
+        "GU n": (128.0, 0),
+        "GU wait_ms": (1402.1, -1),
+        "GU GB/s": (8.13, 1),
+        "D n": (64.0, 0),
+        "D wait_ms": (691.4, -1),
+        "D rate": (8.25, 1),
+        "step n": (368.0, 0),
+        "step wait": (3.163, -1),
+        "step tok/s": (0.243, 1),
+    }
+
+
+def test_an_answer_written_as_a_json_string_is_decoded():
+    run = parse_run('[greedy 1] "a\\n[ph] b"\n', "log")
+    assert run.answers == {"1": "a\n[ph] b"}
+    assert parse_run('[greedy 1] "quoted" and more\n', "log").answers == {"1": '"quoted" and more'}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "subjects"),
+    [
+        ("Paris", "Lyon", ["text greedy 1"]),
+        ("Seine.", "Seine. ", ["text greedy 1"]),
+        ("2 + 2", "2 + 3", ["text prompt 2"]),
+        ("[greedy 2] 4\n", "", ["text greedy 2"]),
+        ("[prompt 2]", "[prompt 3]", ["text prompt 2", "text prompt 3"]),
+        ("The river is", "[note] The river is", ["text greedy 1"]),
+    ],
+)
+def test_texts_must_be_identical(old, new, subjects):
+    assert failures(compare_texts(log(), log(old, new))) == subjects
+
+
+def test_equal_texts_pass_and_a_difference_says_where():
+    assert failures(compare_texts(log(), log())) == []
+    (verdict,) = [entry for entry in compare_texts(log(), log("Paris", "Pavia")) if entry.fails]
+    assert verdict.what.startswith("differs at character 3: 'ris.")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "tolerance", "subjects"),
+    [
+        ("wait_ms=1402.1", "wait_ms=1472.2", 0.05, []),  # 5.0 % less a hair
+        ("wait_ms=1402.1", "wait_ms=1472.3", 0.05, ["timing GU wait_ms"]),
+        ("wait_ms=1402.1", "wait_ms=700.0", 0.0, []),
+        ("GB/s=8.13", "GB/s=8.12", 0.0, ["timing GU GB/s"]),
+        ("GB/s=8.13", "GB/s=9.99", 0.0, []),
+        ("tok/s=0.243", "tok/s=0.2", 0.1, ["timing step tok/s"]),
+        ("wait=3.163s", "wait=4.0s", 0.1, ["timing step wait"]),
+        ("n=368", "n=367", 10.0, ["count step n"]),
+        ("[ph] D n=64 ", "[ph] D ", 10.0, ["timing D n"]),
+        ("wait_ms=691.4", "wait_ms=0", 10.0, []),
+    ],
+)
+def test_figures_are_judged_by_direction_and_tolerance(old, new, tolerance, subjects):
+    assert failures(compare_figures(log(), log(old, new), tolerance)) == subjects
+
+
+def test_a_time_that_was_nothing_may_not_become_something():
+    zero = log("wait_ms=691.4", "wait_ms=0")
+    assert failures(compare_figures(zero, log(), 10.0)) == ["timing D wait_ms"]
+
+
+def test_controls_give_each_figure_its_own_tolerance():
+    noisy = log("wait_ms=1402.1", "wait_ms=1500.247")
+    tolerance = control_tolerance(log(), noisy)
+    assert tolerance["GU wait_ms"] == pytest.approx(0.07)
+    assert tolerance["D wait_ms"] == 0
+    assert failures(compare_figures(log(), log("wait_ms=1402.1", "wait_ms=1490.0"), tolerance)) == []
+    assert failures(compare_figures(log(), log("wait_ms=1402.1", "wait_ms=1510.0"), tolerance)) == ["timing GU wait_ms"]
+    assert failures(compare_figures(log(), log("wait_ms=691.4", "wait_ms=691.5"), tolerance)) == ["timing D wait_ms"]
+
+
+def test_controls_must_repeat_themselves_and_have_every_figure():
+    with pytest.raises(Refused, match="control logs: expected two runs with equal texts, found greedy 1"):
+        control_tolerance(log(), log("Paris", "Lyon"))
+    missing = control_tolerance(log("[ph] D ", "[ph] E "), log("[ph] D ", "[ph] E "))
+    with pytest.raises(Refused, match="control logs: expected the figure D wait_ms in both"):
+        compare_figures(log(), log(), missing)
+
+
+def test_nothing_measured_is_nothing_judged():
+    bare = parse_run("[greedy 1] a\n", "bare")
+    with pytest.raises(Refused, match=r"timings: expected \[ph\] or \[prof\] figures in the logs, found none"):
+        compare_figures(bare, bare, 0.1)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "expected at least one [greedy <id>] text, found none"),
+        ("[prompt 1] x\n[ph] GU n=1\n", "expected at least one [greedy <id>] text"),
+        ("[greedy 1]\n", "[greedy 1]: expected a text, found nothing"),
+        ("[greedy 1]   \n\n[ph] GU n=1\n", "[greedy 1]: expected a text, found nothing"),
+        ("[greedy 1] a\n[greedy 1] a\n", "line 2: expected [greedy 1] once, found it again"),
+        ("[greedy 1] a\n[ph] GU n=1\n[ph] GU n=1\n", "line 3: expected GU n once"),
+        ("[greedy 1] a\n[ph] GU n=\n", "line 2: expected key=number[unit], found n="),
+        ("[greedy 1] a\n[ph] GU ms=nan\n", "line 2: expected key=number[unit]"),
+        ("[greedy 1] a\n[ph] GU ms=1e999\n", "line 2: expected key=number[unit]"),
+        ("[greedy 1] a\n[ph] GU ms=1.2.3\n", "line 2: expected key=number[unit]"),
+    ],
+)
+def test_logs_that_prove_nothing_are_refused(text, said):
+    with pytest.raises(Refused) as caught:
+        parse_run(text, "log")
+    assert said in str(caught.value)
+
+
+@given(st.text(max_size=200))
+def test_any_text_is_a_run_or_a_refusal(text):
+    for head in ("", "[greedy 1] a\n[ph] ", "[greedy 1] "):
+        try:
+            parse_run(head + text, "log")
+        except Refused as error:
+            assert "\n" not in str(error)
+
+
+def test_the_gate_tests_itself():
+    cases = self_test()
+    assert len(cases) == 11
+    assert all(right for _, right in cases)
+
+
+@pytest.fixture
+def logs(tmp_path):
+    """A.log, a copy, one 4 % slower, and one with another text."""
+    texts = {
+        "a": LOG,
+        "same": LOG,
+        "slow": LOG.replace("1402.1", "1458.1"),
+        "text": LOG.replace("Paris", "Lyon"),
+    }
+    for name, text in texts.items():
+        (tmp_path / f"{name}.log").write_text(text)
+    return tmp_path
+
+
+def run(capsys, *words):
+    code = main(["compare-runs", *(str(word) for word in words)])
+    out = capsys.readouterr()
+    return code, out.out, out.err
+
+
+def test_the_verb_refuses_timings_without_tolerance_or_controls(logs, capsys):
+    code, out, err = run(capsys, logs / "a.log", logs / "same.log")
+    assert (code, out) == (2, "")
+    assert "--tol PCT or --control C1 C2" in err
+    both = ("--tol", "5", "--control", logs / "a.log", logs / "same.log")
+    assert run(capsys, logs / "a.log", logs / "same.log", *both)[0] == 2
+
+
+@pytest.mark.parametrize(
+    ("other", "options", "code"),
+    [
+        ("same", ("--tol", "0"), 0),
+        ("slow", ("--tol", "3"), 1),
+        ("slow", ("--tol=5%",), 0),
+        ("slow", ("--texts",), 0),
+        ("text", ("--texts",), 1),
+        ("text", ("--tol", "50"), 1),
+        ("slow", ("--control", "a.log", "same.log"), 1),
+        ("slow", ("--control", "a.log", "slow.log"), 0),
+        ("slow", ("--control", "a.log", "text.log"), 2),
+        ("slow", ("--control", "a.log"), 2),
+        ("slow", ("--tol", "-1"), 2),
+        ("slow", ("--tol", "nan"), 2),
+        ("slow", ("--tol", "five"), 2),
+        ("none", ("--tol", "5"), 2),
+    ],
+)
+def test_the_verbs_exit_codes(logs, capsys, monkeypatch, other, options, code):
+    monkeypatch.chdir(logs)
+    found, out, err = run(capsys, "a.log", f"{other}.log", *options)
+    assert found == code
+    if code == 2:
+        assert err.count("\n") == 1
+    else:
+        assert out.splitlines()[-1].endswith("1 failed" if code else "0 failed")
+
+
+def test_the_verb_prints_json_and_tests_itself(logs, capsys):
+    code, out, _ = run(capsys, logs / "a.log", logs / "slow.log", "--tol", "3", "--json")
+    data = json.loads(out)
+    assert (code, data["passed"]) == (1, False)
+    assert [entry["subject"] for entry in data["compared"] if entry["fails"]] == ["GU wait_ms"]
+    code, out, _ = run(capsys, "--self-test")
+    assert (code, out.count("ok ")) == (0, 11)
+    assert json.loads(run(capsys, "--self-test", "--json")[1])["passed"]
+    assert run(capsys)[0] == 2
+
+
+@pytest.mark.parametrize("data", [b"\xff\xfe", b""])
+def test_files_that_are_no_logs_are_refused(logs, capsys, data):
+    (logs / "bad.log").write_bytes(data)
+    code, _, err = run(capsys, logs / "a.log", logs / "bad.log", "--texts")
+    assert code == 2
+    assert err.startswith("elfkiln: bad.log")
+    assert run(capsys, logs / "a.log", logs, "--texts")[0] == 2
