@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import _ctypes
 import ctypes
-import os
-import tempfile
-import weakref
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -25,6 +21,7 @@ from elfkiln.errors import Differs, ElfkilnError, SimulationFailed, brief, misma
 from elfkiln.names import ArtifactName
 from elfkiln.simulator.machine import MOST_ARGUMENTS
 from elfkiln.simulator.note import OWNER, SCHEMA, SECTION
+from elfkiln.simulator.private_library import PrivateLibrary
 from elfkiln.simulator.toolchain import check_host
 from elfkiln.strict_json import parse_strict_json
 
@@ -309,8 +306,7 @@ class SimElf:
             raise Differs(f"{self.path}: {error.strerror or error}") from error
         self.info = _Reader(str(self.path), data).info()
         check_host(self.info.cpu)
-        self._library, descriptor = _load(str(self.path), data)
-        self._release = weakref.finalize(self, _unload, self._library._handle, descriptor)
+        self._library = PrivateLibrary(str(self.path), data)
 
     def __enter__(self) -> SimElf:
         """Return the ELF itself."""
@@ -322,7 +318,7 @@ class SimElf:
 
     def close(self) -> None:
         """Unload the ELF; it cannot be run after that."""
-        self._release()
+        self._library.close()
 
     def run(self, a: Array, b: Array, c: Array | None = None, sequence: str = contract.INSTANCE) -> Array:
         """Run a sequence over A, B and C and return C.
@@ -351,11 +347,9 @@ class SimElf:
         self._call(self.info.entry(sequence), None, None, None)
 
     def _call(self, entry: SimEntry, a: Array | None, b: Array | None, c: Array | None) -> None:
-        if not self._release.alive:
-            raise refusal(str(self.path), expected="a loaded ELF", found="one that was closed")
-        function = self._library[entry.symbol]
-        function.argtypes = [ctypes.c_void_p] * 3 + [ctypes.c_char_p, ctypes.c_size_t]
-        function.restype = ctypes.c_int
+        pointer = ctypes.c_void_p
+        types = pointer, pointer, pointer, ctypes.c_char_p, ctypes.c_size_t
+        function = self._library.function(entry.symbol, ctypes.c_int, *types)
         message = ctypes.create_string_buffer(MESSAGE_BYTES)
         pointers = [None if array is None else array.ctypes.data for array in (a, b, c)]
         code = function(*pointers, message, MESSAGE_BYTES)
@@ -374,35 +368,3 @@ def _check_array(what: str, array: Array, argument: MemRef, matrix: tuple[int, i
         raise refusal(what, expected=wanted, found=" x ".join(map(str, array.shape)) or "a scalar")
     if not array.flags.c_contiguous:
         raise refusal(what, expected="a C-contiguous array", found="one with other strides", remedy="copy it first")
-
-
-def _load(what: str, data: bytes) -> tuple[ctypes.CDLL, int]:
-    """Load the bytes as a shared object of their own; return it and the file descriptor to close after it.
-
-    The dynamic loader takes equal names and equal files for one object. An anonymous file is its own file, and its
-    name is its own for as long as the descriptor is open.
-    """
-    descriptor = _anonymous_file()
-    try:
-        view = memoryview(data)
-        while view:
-            view = view[os.write(descriptor, view) :]
-        library = ctypes.CDLL(f"/proc/self/fd/{descriptor}", mode=os.RTLD_NOW | os.RTLD_LOCAL)
-    except OSError as error:
-        os.close(descriptor)
-        raise Differs(f"{what}: the dynamic loader refuses it ({brief(error)})") from error
-    return library, descriptor
-
-
-def _anonymous_file() -> int:
-    try:
-        return os.memfd_create("elfkiln-sim", os.MFD_CLOEXEC)
-    except OSError:  # refused by a sandbox
-        descriptor, name = tempfile.mkstemp(prefix="elfkiln-sim-")
-        os.unlink(name)
-        return descriptor
-
-
-def _unload(handle: int, descriptor: int) -> None:
-    _ctypes.dlclose(handle)
-    os.close(descriptor)
