@@ -70,8 +70,8 @@ from elfkiln.dialect.rules import depths_of, integer, lock_of, symbol, tile_of
 from elfkiln.errors import Refused, brief
 from elfkiln.limits import SHIM, WORD_BYTES, limit
 
-MAX_CHARACTERS = 64 * 2**20
-"""Longest text read: a hundred times the largest design of reference size (1,405 tasks, 0.7 MB)."""
+MAX_CHARACTERS = 16 * 2**20
+"""Longest text read: twenty times the largest design of reference size (1,405 tasks, 0.8 MB)."""
 
 _LARGEST_MEMREF = SHIM.length * WORD_BYTES
 _DEFAULT_STACK = limit("stack", "core").value
@@ -80,7 +80,11 @@ _GENERIC = 'generic MLIR ("builtin.module"() ({...}) : () -> ())'
 _HOW_GENERIC = (
     "print it with print(ctx.module.operation.get_asm(print_generic_op_form=True)) or aie-opt --mlir-print-op-generic"
 )
+_C_NAME = re.compile(r"[A-Za-z_]\w{0,127}", re.ASCII)
+_PLAIN_NAME = re.compile(r"[A-Za-z_][\w.$-]{0,127}", re.ASCII)
 _PRETTY = re.compile(r"(?:\s|//[^\n]*\n)*(?:#\w+\s*=[^\n]*\n\s*)*(?:module\b|aie\.device\b)")
+# xDSL's own pattern for strings takes exponential time on one that is not closed, so those are found before it runs.
+_STRINGS = re.compile(r'//[^\n]*|"(?:[^"\\\n\v\f]|\\(?:["nt\\]|[0-9A-Fa-f]{2}))*"|"')
 _EMPTY = re.compile(r"(?:\s|//[^\n]*(?:\n|\Z))*\Z")
 
 
@@ -121,14 +125,21 @@ def _parse(text: str) -> ModuleOp:
     _refuse_other_text(text)
     try:
         module = DesignParser(design_context(), text, "design").parse_module()
-        module.verify()
     except ParseError as error:
         raise _parse_refusal(error, text) from None
     except RecursionError:
         raise
     except Exception as error:
-        # xDSL tells broken input by many classes (VerifyException, ValueError, KeyError, ...), all of them meant here.
-        raise Refused(_one_line(error)) from None
+        # Attributes are verified as they are parsed, and xDSL tells broken ones by many classes of exception.
+        raise Refused(f"not MLIR that elfkiln reads: {_one_line(error)}") from None
+    _only_device(module)
+    try:
+        module.verify()
+    except RecursionError:
+        raise
+    except Exception as error:
+        # VerifyException for most, but a missing property may end in any other.
+        raise Refused(_verify_line(module, error)) from None
     return module
 
 
@@ -165,6 +176,11 @@ def _refuse_other_text(text: str) -> None:
         raise Refused(f"expected {_GENERIC}, found nothing")
     if _PRETTY.match(text):
         raise Refused(f"expected {_GENERIC}, found the pretty form; {_HOW_GENERIC}")
+    for match in _STRINGS.finditer(text):
+        if match[0] == '"':
+            line = text.count("\n", 0, match.start()) + 1
+            cut = "" if "\n" in text[match.start() :] else "; the text was cut off"
+            raise Refused(f"line {line}: a string is not closed or has an unknown escape{cut}")
 
 
 def _parse_refusal(error: ParseError, text: str) -> Refused:
@@ -173,9 +189,22 @@ def _parse_refusal(error: ParseError, text: str) -> Refused:
     message = _one_line(error.msg)
     if unknown := re.fullmatch(r"Operation (\S+) is not registered", message):
         return Refused(f"line {line}: {brief(unknown[1])} is not an operation that elfkiln reads")
-    if not text[start:].strip():
-        return Refused(f"line {line}: the text ends in the middle of the module ({message}); it was cut off")
+    if message.startswith("values used but not defined"):
+        return Refused(message)
+    if text.lstrip().startswith('"') and "\n" not in text[start:].strip():
+        return Refused(f"line {line}: the text ends in the middle of the module; it was cut off ({message})")
     return Refused(f"line {line}: not MLIR that elfkiln reads: {message}")
+
+
+def _verify_line(module: ModuleOp, error: Exception) -> str:
+    """Return the verifier's message with the operation it is about, which xDSL does not always name."""
+    for op in reversed(list(module.walk())):
+        try:
+            op.verify(verify_nested_ops=False)
+        except Exception as found:
+            message = _one_line(found)
+            return message if isinstance(op, aie.DeviceOp) or op.name in message else f"{op.name}: {message}"
+    return _one_line(error)
 
 
 def _one_line(error: object) -> str:
@@ -185,13 +214,12 @@ def _one_line(error: object) -> str:
 
 def _only_device(module: ModuleOp) -> aie.DeviceOp:
     devices = []
-    for op in module.body.block.ops:
+    for op in (op for block in module.body.blocks for op in block.ops):
         if not isinstance(op, aie.DeviceOp):
             raise Refused(f"expected nothing but an aie.device in the module, found {op.name}")
         devices.append(op)
     if len(devices) != 1:
-        names = ", ".join(brief(device.sym_name.data) for device in devices) or "none"
-        raise Refused(f"expected one aie.device, found {names}; write one design per device")
+        raise Refused(f"expected one aie.device, found {len(devices) or 'none'}; write one design per device")
     return devices[0]
 
 
@@ -202,7 +230,20 @@ class _Reader:
     def refuse(self, what: str) -> Refused:
         return Refused(what)
 
+    def symbols(self, op: aie.DeviceOp) -> None:
+        """Refuse names that no tool downstream could write: kernels are C functions, the rest plain MLIR names."""
+        for named in (op, *op.body.block.ops):
+            if "sym_name" not in named.properties:
+                continue
+            name = symbol(named.properties["sym_name"])
+            pattern = _C_NAME if isinstance(named, func.FuncOp) else _PLAIN_NAME
+            if not pattern.fullmatch(name):
+                raise self.refuse(
+                    f"{named.name}: expected a plain name of at most 128 characters, found {brief(name)!r}"
+                )
+
     def device(self, op: aie.DeviceOp) -> Design:
+        self.symbols(op)
         device = _DEVICES.get(integer(op.device))
         if device is None:
             raise self.refuse(f"aie.device: expected npu2 (8), found device {integer(op.device)}")

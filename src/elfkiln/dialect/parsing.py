@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import NoReturn
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import FunctionType
@@ -19,8 +20,11 @@ class DesignParser(Parser):
     """A `Parser` that parses every spelling of a property, a dictionary of them or a function type once.
 
     Only spellings whose meaning does not depend on where they stand are kept (no aliases, no values), so the result
-    is that of xDSL's parser. It makes a 1,400-task design three times faster to read.
+    is that of xDSL's parser. It makes a 1,400-task design three times faster to read. What no design holds and a
+    hostile text could use to exhaust the machine, integers of any width and dense constants of any shape, is an error.
     """
+
+    _builtin_integer_type_regex = re.compile(r"^[su]?i(1|8|16|32|64)$")
 
     def __init__(self, context: Context, text: str, name: str) -> None:
         """Parse `text`; `name` is what xDSL calls it in errors."""
@@ -29,6 +33,9 @@ class DesignParser(Parser):
         self._entries: dict[str, tuple[str, Attribute]] = {}
         self._properties: dict[str, dict[str, Attribute]] = {}
         self._types: dict[str, FunctionType] = {}
+
+    def _parse_builtin_dense_attr(self) -> NoReturn:
+        self.raise_error("dense constants are not part of a design")
 
     def _parse_attribute_entry(self) -> tuple[str, Attribute]:
         match = _ENTRY.match(self._text, self.pos)

@@ -13,9 +13,11 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
+from xdsl.dialects.arith import ConstantOp
 from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, MemRefType, StringAttr, SymbolRefAttr
 from xdsl.dialects.func import CallOp, FuncOp
 from xdsl.dialects.memref import LoadOp
+from xdsl.dialects.scf import ForOp
 from xdsl.ir import Attribute, BlockArgument, Operation, SSAValue
 from xdsl.utils.exceptions import VerifyException
 
@@ -100,6 +102,8 @@ class Scope:
 
     def check(self, op: Operation) -> None:
         """Apply the rules of one operation; raises `VerifyException` with one line."""
+        if isinstance(op, _TOP) and not isinstance(op.parent_op(), aie.DeviceOp):
+            raise VerifyException(f"{op.name}: expects parent op aie.device")
         rule = _RULES.get(type(op))
         if rule is not None:
             rule(self, op)
@@ -214,6 +218,12 @@ class Scope:
                 raise VerifyException(f"{what}: repeat counts of output object FIFOs must be equal")
         elif sources and targets:
             raise VerifyException(f"{what}: all offsets should be empty if there is no join or distribute")
+
+    def _loop(self, op: ForOp) -> None:
+        core_of(op)
+        step = op.step.owner
+        if isinstance(step, ConstantOp) and integer(step.value) < 1:
+            raise VerifyException(f"{op.name}: constant step operand must be positive, found {integer(step.value)}")
 
     def _core(self, op: aie.CoreOp) -> None:
         tile = tile_of(op.tile, "aie.core")
@@ -379,7 +389,9 @@ def check_device(op: aie.DeviceOp) -> None:
     scope = Scope(op.sym_name.data)
     for inner in op.body.block.ops:
         scope.declare(inner)
-    for inner in op.body.walk():
+    for inner in (op, *op.body.walk()):
+        if isinstance(inner, _CLOSED) and inner.body.block.args:
+            raise VerifyException(f"{inner.name}: its body takes no arguments, found {len(inner.body.block.args)}")
         scope.check(inner)
 
 
@@ -489,6 +501,17 @@ def _one_value(op: Operation, constant: Attribute | None, operands: int) -> None
         raise VerifyException(f"{op.name}: expected one value, as an operand or as a property")
 
 
+_TOP = (
+    aie.TileOp,
+    aie.ObjectFifoCreateOp,
+    aie.ObjectFifoLinkOp,
+    aie.CoreOp,
+    aie.BufferOp,
+    aie.LockOp,
+    aie.RuntimeSequenceOp,
+    FuncOp,
+)
+_CLOSED = (aie.DeviceOp, aie.CoreOp, aiex.ConfigureTaskForOp)
 _RULES: dict[type[Operation], Callable[[Scope, Any], None]] = {
     aie.TileOp: Scope._tile,
     aie.ObjectFifoCreateOp: Scope._create,
@@ -509,5 +532,6 @@ _RULES: dict[type[Operation], Callable[[Scope, Any], None]] = {
     aiex.RtpWriteOp: Scope._rtp_write,
     aiex.SetLockOp: Scope._set_lock,
     CallOp: Scope._call,
+    ForOp: Scope._loop,
     LoadOp: Scope._load,
 }

@@ -27,6 +27,7 @@ from xdsl.dialects.builtin import (
     i32,
     i64,
 )
+from xdsl.dialects.scf import ForOp, YieldOp
 from xdsl.ir import Attribute, Block, Operation, SSAValue
 from xdsl.utils.exceptions import VerifyException
 
@@ -156,6 +157,11 @@ def emit(op: AnyOperation) -> AnyOperation:
 
 def verify(module: ModuleOp) -> None:
     """Check a whole module; `MLIRError` with one line when it is unfinished or breaks a rule."""
+    if any(state.module is module and len(state.blocks) > 1 for state in _stack):
+        raise MLIRError("the module is unfinished: print it after the device's function has ended")
+    for op in module.walk():
+        if isinstance(op, ForOp) and not isinstance(op.body.block.last_op, YieldOp):
+            raise MLIRError("scf.for: a loop was left in the middle; a range_ loop runs to its end, once")
     try:
         module.verify()
     except VerifyException as error:

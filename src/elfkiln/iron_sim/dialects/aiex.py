@@ -23,6 +23,7 @@ from elfkiln.iron_sim.building import (
     MLIRError,
     Value,
     absent,
+    array_type_of,
     constant,
     emit,
     inserting,
@@ -31,7 +32,6 @@ from elfkiln.iron_sim.building import (
     name_of,
     reference,
     ssa_of,
-    type_of,
     unsupported,
     whole_number,
 )
@@ -74,7 +74,7 @@ def runtime_sequence(*inputs: Any, sym_name: str | None = None) -> Callable[[Cal
 
     def build(body: Callable[..., object]) -> None:
         name = body.__name__ if sym_name is None else name_of(sym_name, "runtime_sequence: sym_name")
-        types = [type_of(given, f"sequence {name}: input {position}") for position, given in enumerate(inputs)]
+        types = [array_type_of(given, f"sequence {name}: input {position}") for position, given in enumerate(inputs)]
         block = Block(arg_types=types)
         emit(aie.RuntimeSequenceOp.create(properties={"sym_name": StringAttr(name)}, regions=[Region(block)]))
         with inserting(block):
