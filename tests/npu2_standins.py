@@ -64,7 +64,7 @@ def emit(name, *wrong):
 '''
 
 _COMMON = r"""
-import hashlib, os, re, signal, subprocess, sys, time
+import hashlib, json, os, re, signal, subprocess, sys, time
 from pathlib import Path
 
 def wrong(tool):
@@ -107,6 +107,9 @@ if "empty" in told:
     generic = ""
 if "half" in told:
     generic = generic[: len(generic) // 2]
+if "big-stack" in told:
+    assert "stack_size = 8192 : i32" in generic
+    generic = generic.replace("stack_size = 8192 : i32", "stack_size = 57344 : i32")
 sys.stdout.write(generic)
 """
 )
@@ -144,7 +147,7 @@ for word in words:
         sys.exit(f"aiecc: Unknown command line argument '{word}'.")
     given[name] = value or True
 Path("arguments.txt").write_text("\n".join(sys.argv[1:]))
-Path("variables.txt").write_text("\n".join(sorted(os.environ)))
+Path("variables.json").write_text(json.dumps(dict(os.environ)))
 if not given.get("--get-full-elf" if new else "--generate-full-elf"):
     sys.exit(0)
 here = Path(__file__).resolve().parent
@@ -288,7 +291,9 @@ def render_section(table) -> str:
     wheels = table["wheels"]
     lines = ["[target.npu2]"]
     lines += [f"{k} = {json.dumps(v)}" for k, v in table.items() if not isinstance(v, dict) and k != "wheels"]
-    for name in ("environment", "tools", "linked_tools"):
+    for name in ("environment", "tools", "linked_tools", "outside_tools"):
+        if name not in table:
+            continue
         lines.append(f"[target.npu2.{name}]")
         for key, value in table[name].items():
             if isinstance(value, dict):

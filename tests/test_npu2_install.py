@@ -337,15 +337,61 @@ def test_a_binary_that_is_not_there_is_refused_by_name(tool, tmp_path):
     standins = make_standins(tmp_path / "wheels", leave_out=(tool,))
     project = standins.project(tmp_path / "project")
     line = fails(project, Refused, wheels=standins.folder)
-    assert line == f"{Path(tool).name}: {tool} is not there after install; the wheels do not hold it"
+    assert line.startswith(f"{Path(tool).name}: {tool} is not there after install; the wheels do not hold it")
+
+
+def outside_project(tmp_path, **changes):
+    """A project whose wheels lack aiebu-asm, which the lock pins where the machine has it."""
+    standins = make_standins(tmp_path / "wheels", leave_out=("mlir_aie/bin/aiebu-asm",))
+    program = tmp_path / "xrt" / "bin" / "aiebu-asm-2.23"
+    program.parent.mkdir(parents=True)
+    program.write_text("#!/bin/sh\necho assembled\n")
+    program.chmod(0o755)
+    tools = {
+        "aiecc": "mlir_aie/bin/aiecc",
+        "aie-opt": "mlir_aie/bin/aie-opt",
+        "clang": "llvm-aie/bin/clang",
+        "clang++": "llvm-aie/bin/clang++",
+    }
+    row = {"file": str(program), "sha256": hashlib.sha256(program.read_bytes()).hexdigest(), **changes}
+    project = standins.project(tmp_path / "project", tools=tools, outside_tools={"aiebu-asm": row})
+    return project, standins.folder, program
+
+
+def test_a_tool_of_the_machine_can_be_pinned_in_the_place_of_a_missing_one(tmp_path):
+    project, wheels, program = outside_project(tmp_path)
+    found = install(project, wheels=wheels, find=this_python)
+    environment = module.tool_environment(found.pin, found.folder, tmp_path, {})
+    done = subprocess.run(["aiebu-asm"], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout == "assembled\n"
+    assert found.record["tools"]["aiebu-asm"]["sha256"] == hashlib.sha256(program.read_bytes()).hexdigest()
+    assert str(tmp_path) not in (found.folder / "install.json").read_text()
+    program.write_text("#!/bin/sh\necho other\n")
+    with pytest.raises(Refused, match=r"^aiebu-asm: aiebu-asm-2.23: sha256: expected "):
+        verify_tools(found)
+    program.unlink()
+    with pytest.raises(Refused, match=r"^aiebu-asm: aiebu-asm cannot be read"):
+        verify_tools(found)
+
+
+def test_a_tool_of_the_machine_with_other_bytes_is_refused(tmp_path):
+    project, wheels, program = outside_project(tmp_path, sha256="0" * 64)
+    line = fails(project, Refused, wheels=wheels)
+    assert line.startswith(f"aiebu-asm: {program}: sha256: expected {'0' * 64}, found ")
+
+
+def test_a_pinned_tool_the_machine_does_not_have_is_named(tmp_path):
+    project, wheels, _ = outside_project(tmp_path, file="/nowhere/aiebu-asm")
+    line = fails(project, Differs, wheels=wheels)
+    assert line.startswith("aiebu-asm: /nowhere/aiebu-asm: missing on this machine")
 
 
 def test_no_python_of_the_pinned_version(standins, tmp_path, monkeypatch):
-    project = standins.project(tmp_path / "project", python="3.6")
+    project = standins.project(tmp_path / "project", python="3.99")
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.delenv("ELFKILN_PYTHON36", raising=False)
+    monkeypatch.delenv("ELFKILN_PYTHON399", raising=False)
     line = fails(project, Differs, wheels=standins.folder, find=find_python)
-    assert line.startswith("Python 3.6 is missing: no python3.6 on PATH starts")
+    assert line.startswith("Python 3.99 is missing: no python3.99 on PATH starts")
 
 
 # aiecc must say what it is.

@@ -101,6 +101,7 @@ def change(table, field, value):
 
 
 WRONG = {
+    "python too old": (lambda t: change(t, "python", "3.10"), "at least 3.11, found 3.10"),
     "python": (lambda t: change(t, "python", "three"), "target.npu2.python: expected a version such as 3.12"),
     "generation": (lambda t: change(t, "aiecc_generation", "new"), "aiecc_generation: expected one of"),
     "unknown field": (lambda t: change(t, "wheel", []), "found wheel"),
@@ -112,6 +113,18 @@ WRONG = {
         "tools.opt: expected a path below site-packages",
     ),
     "tool absolute": (lambda t: t["tools"].update(opt="/usr/bin/opt"), "tools.opt: expected a path below"),
+    "outside tool relative": (
+        lambda t: change(t, "outside_tools", {"x": {"file": "bin/x", "sha256": "0" * 64}}),
+        "outside_tools.x.file: expected an absolute path, found bin/x",
+    ),
+    "outside tool without a digest": (
+        lambda t: change(t, "outside_tools", {"x": {"file": "/bin/x"}}),
+        "outside_tools.x: expected the fields file sha256, found no sha256",
+    ),
+    "outside tool listed twice": (
+        lambda t: change(t, "outside_tools", {"opt": {"file": "/bin/opt", "sha256": "0" * 64}}),
+        "outside_tools.opt: expected a plain name that no other table has",
+    ),
     "no aiecc": (lambda t: t["tools"].pop("aiecc"), "expected a row for aiecc"),
     "peano outside": (lambda t: change(t, "peano", "/opt/peano"), "peano: expected a path below"),
     "no wheels": (lambda t: change(t, "wheels", []), "wheels: expected a list of wheels"),

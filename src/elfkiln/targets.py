@@ -119,16 +119,22 @@ class NpuBuilder:
         return self.toolchain.describe()
 
     def sources(self, generator: RenderedGenerator) -> Mapping[str, str]:
-        """Return the digests of the microkernels and their headers."""
+        """Return the digests of the microkernels, their headers, and the form of aiecc's command line."""
         from elfkiln.npu2.driver import source_digests
 
-        return source_digests(self.project.kernels, generator.kernels)
+        return source_digests(self.project.kernels, generator.kernels, self.toolchain.pin.aiecc_generation)
 
     def build(self, generator: RenderedGenerator, workdir: Path) -> Built:
         """Run generator, lint, Peano and aiecc in the private folder and validate the full ELF."""
         from elfkiln.npu2.driver import build_full_elf
 
-        built = build_full_elf(generator, kernel_root=self.project.kernels, toolchain=self.toolchain, workdir=workdir)
+        built = build_full_elf(
+            generator,
+            kernel_root=self.project.kernels,
+            toolchain=self.toolchain,
+            workdir=workdir,
+            failed_logs=self.project.out / "logs",
+        )
         return Built(built.path, built.design, built.log)
 
     def check(self, elf: Path, name: ArtifactName | None, sealed: tuple[tuple[int, int], ...]) -> None:

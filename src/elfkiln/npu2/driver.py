@@ -7,6 +7,7 @@ place, or taken another build's object file from the current folder.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -17,12 +18,13 @@ from elfkiln.canonical import sha256_hex
 from elfkiln.design import Const, Design, Loop, Statement
 from elfkiln.errors import BuildFailed, ElfkilnError, Refused, brief
 from elfkiln.families import KernelObject, RenderedGenerator
-from elfkiln.files import storage_refusal
+from elfkiln.files import storage_refusal, write_atomic
 from elfkiln.npu2 import aiecc, microkernel
 from elfkiln.npu2.aiecc import GENERATIONS, generation_digest
 from elfkiln.npu2.install import Installed, check_unchanged, tool_environment, verify_install
 from elfkiln.npu2.tool_run import ToolRun, run_tool
 
+GENERATOR_FOLDER = "generator"
 GENERATOR = "generator.py"
 PRETTY = aiecc.INPUT_NAME
 GENERIC = "design.generic.mlir"
@@ -57,25 +59,38 @@ def build_full_elf(
     workdir: Path,
     jobs: int = 1,
     timeout: float = SECONDS,
+    failed_logs: Path | None = None,
 ) -> BuiltFullElf:
     """Build a full ELF in `workdir`, which must be empty or absent and this build's alone.
 
     `jobs` is how many threads aiecc takes; it does not change the bytes. Raises `BuildFailed` when a tool fails or
     leaves no usable output, or when lint finds an error; `Refused` when the toolchain's bytes are not the installed
-    ones. The log up to that point hangs on the error as a note (`__notes__`).
+    ones. The log up to that point hangs on the error as a note (`__notes__`); with `failed_logs` it is written into
+    that folder too, named by the sha256 of the generator, and the error says so.
     """
     folder = workdir.resolve()
-    _need_empty(folder)
+    _take(folder)
     run = _Run(toolchain, generator, kernel_root, folder, jobs, timeout)
     try:
         return run.all()
     except ElfkilnError as error:
-        error.add_note(run.log_text())
+        _add_log(error, run, failed_logs)
         raise
     except OSError as error:
         failure = storage_refusal(Path(error.filename or folder), error)
-        failure.add_note(run.log_text())
+        _add_log(failure, run, failed_logs)
         raise failure from error
+
+
+def _add_log(error: ElfkilnError, run: _Run, folder: Path | None) -> None:
+    """Hang the log on the error as a note, write it into `folder`, and let the error's line say where it lies."""
+    error.add_note(run.log_text())
+    if folder is None:
+        return
+    path = folder / f"npu2-{sha256_hex(run.generator.text.encode())[:12]}.log"
+    with contextlib.suppress(ElfkilnError, OSError):
+        write_atomic(path, run.log_text().encode())
+        error.args = (f"{error}; the whole log is in {folder.parent.name}/{folder.name}/{path.name}",)
 
 
 def source_digests(kernel_root: Path, kernels: Iterable[KernelObject], generation: str | None = None) -> dict[str, str]:
@@ -106,7 +121,6 @@ class _Run:
         microkernel.check_objects(self.generator.kernels)
         tools = verify_install(self.toolchain)
         home = self.folder / HOME
-        home.mkdir()
         self.environment = tool_environment(self.toolchain.pin, self.toolchain.folder, home, os.environ)
         self._head()
         pretty = self._print_design()
@@ -140,8 +154,11 @@ class _Run:
         self.volatile["passed"] = [name for name in pin.environment_pass if name in os.environ]
 
     def _print_design(self) -> str:
-        (self.folder / GENERATOR).write_text(self.generator.text, encoding="utf-8")
-        run = self._tool("generator", self.toolchain.python, ("-P", "-s", GENERATOR), out_file=PRETTY)
+        # In a folder of its own: whatever the program writes there, aiecc does not look for objects in it.
+        own = self.folder / GENERATOR_FOLDER
+        own.mkdir()
+        (own / GENERATOR).write_text(self.generator.text, encoding="utf-8")
+        run = self._tool("generator", self.toolchain.python, ("-P", "-s", GENERATOR), out_file=PRETTY, cwd=own)
         if run.exit_code != 0:
             raise BuildFailed(f"generator: {run.ending}: {complaint(run.err)}")
         return self._mlir("generator", PRETTY)
@@ -215,11 +232,12 @@ class _Run:
             dynamic_loops=has_dynamic_loops(design),
             jobs=self.jobs,
         )
+        elf = self.folder / generation.output
+        for name in (aiecc.SCRATCH_FOLDER, aiecc.OUTPUT_FOLDER, aiecc.OUTPUT_NAME):
+            if os.path.lexists(self.folder / name):
+                raise BuildFailed(f"aiecc: {name} is there before aiecc ran; what lies there is nobody's output")
         for name in (aiecc.SCRATCH_FOLDER, aiecc.OUTPUT_FOLDER):
             (self.folder / name).mkdir()
-        elf = self.folder / generation.output
-        if os.path.lexists(elf):
-            raise BuildFailed(f"aiecc: {generation.output} is there before aiecc ran; a leftover is not an output")
         run = self._tool("aiecc", self.toolchain.tool("aiecc"), arguments)
         if run.exit_code != 0:
             raise self._failure("aiecc", run)
@@ -252,11 +270,18 @@ class _Run:
             )
         return BuildFailed(f"{tool}: {run.ending}: {complaint(run.err or run.out)}")
 
-    def _tool(self, name: str, path: Path, arguments: tuple[str, ...], out_file: str | None = None) -> ToolRun:
+    def _tool(
+        self,
+        name: str,
+        path: Path,
+        arguments: tuple[str, ...],
+        out_file: str | None = None,
+        cwd: Path | None = None,
+    ) -> ToolRun:
         run = run_tool(
             (str(path), *arguments),
             name=name,
-            cwd=self.folder,
+            cwd=cwd or self.folder,
             environment=self.environment,
             timeout=self.timeout,
             out_file=self.folder / out_file if out_file else None,
@@ -323,11 +348,16 @@ def foreign_dialect(text: str) -> str | None:
     return None
 
 
-def _need_empty(folder: Path) -> None:
+def _take(folder: Path) -> None:
+    """Make the build folder this build's own; `Refused` when something lies in it or another build has it."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         left = next(folder.iterdir(), None)
+        if left is None:
+            (folder / HOME).mkdir()
+            return
+    except FileExistsError:
+        left = folder / HOME
     except OSError as error:
         raise storage_refusal(folder, error) from error
-    if left is not None:
-        raise Refused(f"{folder.name}: a build folder must be empty, found {brief(left.name)} in it")
+    raise Refused(f"{folder.name}: a build folder must be empty and one build's own, found {brief(left.name)} in it")

@@ -25,7 +25,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from elfkiln.canonical import canonical_json, file_sha256, sha256_hex
-from elfkiln.errors import ElfkilnError, Refused, brief, mismatch_line, refusal
+from elfkiln.errors import Differs, ElfkilnError, Refused, brief, mismatch_line, refusal
 from elfkiln.files import storage_refusal, sync_folder, write_atomic
 from elfkiln.npu2.aiecc import GENERATIONS, detect_generation
 from elfkiln.npu2.interpreter import Interpreter, describe_choice, find_python
@@ -50,6 +50,9 @@ RECORD = "install.json"
 FILES = "files.json"
 PYTHON = "python"
 """How the interpreter is called among the hashed tools."""
+
+OUTSIDE = "outside"
+"""Folder of links to the tools no wheel holds; on PATH, so that aiecc finds them by name."""
 
 REDO = "run elfkiln toolchain install target=npu2"
 _LOCK_SECONDS = 3600
@@ -201,6 +204,8 @@ def tool_environment(pin: Npu2Pin, folder: Path, home: Path, environ: Mapping[st
     """
     site = site_packages(folder, pin.python)
     folders = dict.fromkeys(str((site / tool.file).parent) for tool in pin.tools)
+    if pin.outside_tools:
+        folders[str(folder / OUTSIDE)] = None
     return {
         **{name: environ[name] for name in pin.environment_pass if name in environ},
         **dict(pin.environment_set),
@@ -297,6 +302,7 @@ def _install_into(
     _make_venv(interpreter, part / "venv", home)
     _install_wheels(pin, part, wheelhouse, home)
     _remove_launchers(part / "venv")
+    _link_outside_tools(part, pin)
     tools = _hash_tools(part, pin)
     environment = tool_environment(pin, part, home, os.environ)
     _try_imports(pin, part, home, environment, probe_seconds)
@@ -370,10 +376,26 @@ def _remove_launchers(venv: Path) -> None:
             path.unlink()
 
 
+def _link_outside_tools(part: Path, pin: Npu2Pin) -> None:
+    """Link to the tools of the machine that the lock pins: linked, not copied, for their libraries lie beside them."""
+    for tool in pin.outside_tools:
+        where, path = f"{tool.name}: {tool.file}", Path(tool.file)
+        if not path.is_file() or not os.access(path, os.X_OK):
+            raise Differs(
+                f"{where}: missing on this machine, or no program; toolchain.lock pins it under outside_tools"
+            )
+        found = file_sha256(path)
+        if found != tool.sha256:
+            raise refusal(f"{where}: sha256", expected=tool.sha256, found=found, remedy="it is not the pinned program")
+        (part / OUTSIDE).mkdir(exist_ok=True)
+        (part / OUTSIDE / tool.name).symlink_to(path)
+
+
 def _binaries(folder: Path, pin: Npu2Pin) -> list[tuple[str, Path]]:
     site = site_packages(folder, pin.python)
     tools = [(tool.name, site / tool.file) for tool in pin.tools]
-    return [(PYTHON, folder / "venv" / "bin" / "python"), *tools]
+    outside = [(tool.name, folder / OUTSIDE / tool.name) for tool in pin.outside_tools]
+    return [(PYTHON, folder / "venv" / "bin" / "python"), *tools, *outside]
 
 
 def _hash_tools(folder: Path, pin: Npu2Pin) -> dict[str, dict[str, Any]]:
@@ -382,7 +404,10 @@ def _hash_tools(folder: Path, pin: Npu2Pin) -> dict[str, dict[str, Any]]:
     for name, path in _binaries(folder, pin):
         if not path.is_file():
             if name in required:
-                raise Refused(f"{name}: {required[name].file} is not there after install; the wheels do not hold it")
+                raise Refused(
+                    f"{name}: {required[name].file} is not there after install; the wheels do not hold it (a program "
+                    "of this machine can be pinned in its place, under target.npu2.outside_tools of toolchain.lock)"
+                )
             continue
         if not os.access(path, os.X_OK):
             raise Refused(f"{name}: {path.name} is not executable after install; the wheel is not usable")
@@ -395,8 +420,11 @@ def _hash_tools(folder: Path, pin: Npu2Pin) -> dict[str, dict[str, Any]]:
 
 
 def _leads_to(folder: Path, path: Path, name: str) -> str:
-    """Return where a tool really lies, links resolved, below the install; the interpreter is the machine's own."""
-    if name == PYTHON:
+    """Return where a tool really lies, links resolved, below the install.
+
+    The interpreter and tools outside the wheels are the machine's own: of them the place does not count.
+    """
+    if name == PYTHON or path.parent == folder / OUTSIDE:
         return path.resolve().name
     real, home = path.resolve(), folder.resolve()
     if not real.is_relative_to(home):

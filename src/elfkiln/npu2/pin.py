@@ -30,9 +30,11 @@ _FIELDS = frozenset(
         "environment",
         "tools",
         "linked_tools",
+        "outside_tools",
         "wheels",
     }
 )
+_OPTIONAL = frozenset({"outside_tools"})
 _WHEEL_FIELDS = frozenset({"name", "version", "file", "url", "sha256", "size"})
 _NEEDED_TOOLS = ("aiecc", "aie-opt", "clang++")
 _WHEEL_NAME = re.compile(
@@ -109,6 +111,15 @@ class Tool:
 
 
 @dataclass(frozen=True, slots=True)
+class OutsideTool:
+    """A binary no wheel holds, taken from where the machine has it: its absolute path and the sha256 it must have."""
+
+    name: str
+    file: str
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
 class Npu2Pin:
     """The whole section. `digest` is the toolchain digest that enters recipes."""
 
@@ -116,6 +127,7 @@ class Npu2Pin:
     python: str
     wheels: tuple[Wheel, ...]
     tools: tuple[Tool, ...]
+    outside_tools: tuple[OutsideTool, ...]
     aiecc_generation: str
     aiecc_flags: tuple[str, ...]
     microkernel_flags: tuple[str, ...]
@@ -151,10 +163,10 @@ def read_pin(pin: TargetPin) -> Npu2Pin:
     """Read the npu2 section; raises `Refused` naming the first field that is absent, unknown or of the wrong form."""
     where = "toolchain.lock: target.npu2"
     table = pin.table
-    _only_fields(where, table, _FIELDS)
+    _only_fields(where, table, _FIELDS, optional=_OPTIONAL)
     python = _text(where, table, "python")
-    if re.fullmatch(r"3\.[0-9]{1,2}", python) is None:
-        raise refusal(f"{where}.python", expected="a version such as 3.12", found=python)
+    if re.fullmatch(r"3\.(1[1-9]|[2-9][0-9])", python) is None:
+        raise refusal(f"{where}.python", expected="a version such as 3.12, at least 3.11", found=python)
     generation = _text(where, table, "aiecc_generation")
     if generation not in GENERATIONS:
         raise refusal(f"{where}.aiecc_generation", expected="one of " + ", ".join(GENERATIONS), found=generation)
@@ -174,6 +186,7 @@ def read_pin(pin: TargetPin) -> Npu2Pin:
         python=python,
         wheels=_read_wheels(where, table, _texts(where, table, "inside_wheels")),
         tools=_read_tools(where, table),
+        outside_tools=_read_outside_tools(where, table),
         aiecc_generation=generation,
         aiecc_flags=_texts(where, table, "aiecc_flags"),
         microkernel_flags=_texts(where, table, "microkernel_flags"),
@@ -238,6 +251,22 @@ def _read_tools(where: str, table: Mapping[str, Any]) -> tuple[Tool, ...]:
     for name in _NEEDED_TOOLS:
         if name not in {tool.name for tool in tools if tool.required}:
             raise refusal(f"{where}.tools", expected=f"a row for {name}", found="none")
+    return tuple(tools)
+
+
+def _read_outside_tools(where: str, table: Mapping[str, Any]) -> tuple[OutsideTool, ...]:
+    tools = []
+    for name, row in _table(where, table, "outside_tools").items() if "outside_tools" in table else ():
+        place = f"{where}.outside_tools.{name}"
+        if not isinstance(row, dict):
+            raise refusal(place, expected="a table of file and sha256", found=row)
+        _only_fields(place, row, frozenset({"file", "sha256"}))
+        file = _text(place, row, "file")
+        if not PurePosixPath(file).is_absolute():
+            raise refusal(f"{place}.file", expected="an absolute path", found=file)
+        if name in table["tools"] or name in table["linked_tools"] or "/" in name:
+            raise refusal(place, expected="a plain name that no other table has", found=name)
+        tools.append(OutsideTool(name, file, check_digest(_text(place, row, "sha256"), f"{place}.sha256")))
     return tuple(tools)
 
 

@@ -44,7 +44,7 @@ class TargetStatus:
 def toolchain_status(project: Project, only: str | None = None) -> tuple[TargetStatus, ...]:
     """Return the state of every target of the lock, or of one (`Refused` when the lock has no such target).
 
-    Every file of an installed npu2 toolchain is hashed, which takes a second or two.
+    Every file of an installed npu2 toolchain and of its mirror is hashed, which takes some seconds.
     """
     lock = read_lock(project.lock_file)
     pins = [lock.target(only)] if only is not None else [lock.targets[name] for name in sorted(lock.targets)]
@@ -62,7 +62,8 @@ def _npu2_status(project: Project, pin: TargetPin, is_default: bool) -> TargetSt
     try:
         npu2 = read_pin(pin)
         versions = f"{npu2.describe()}, Python {npu2.python}"
-        mirrored = mirror_ref(pin.digest) in Store(project.store).refs()
+        store = Store(project.store)
+        mirrored = mirror_ref(pin.digest) in store.refs() and all(store.holds(wheel.sha256) for wheel in npu2.wheels)
         installed = (project.toolchains / pin.digest).is_dir()
         found = open_installed(project, pin)
         versions = found.describe()
