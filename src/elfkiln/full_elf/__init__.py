@@ -17,7 +17,7 @@ from elfkiln.full_elf.kinds import (
 from elfkiln.full_elf.model import FullElf, Instance, Kernel
 from elfkiln.full_elf.pdi import Pdi, read_pdi
 from elfkiln.full_elf.stream import Stream, Transfer, read_stream
-from elfkiln.full_elf.tables import check_notes, check_relocations, read_names
+from elfkiln.full_elf.tables import check_partition, check_relocations, check_uid, read_names
 
 __all__ = [
     "MEANINGS",
@@ -58,6 +58,7 @@ def read_full_elf(data: bytes) -> FullElf:
 def parse_full_elf(data: bytes) -> FullElf:
     """Read a full ELF whatever it exports; raises `BadElf` for anything that is not whole and consistent."""
     container = read_container(data)
+    uid, scheme = check_uid(container)
     pdis = tuple(
         read_pdi(number, section.data)
         for block in container.blocks
@@ -69,7 +70,7 @@ def parse_full_elf(data: bytes) -> FullElf:
     names = read_names(container)
     check_relocations(container, streams)
     columns = _columns(streams)
-    uid, scheme = check_notes(container, columns)
+    check_partition(container, columns)
     kernels = tuple(
         _kernel(name, arguments, instances, group, len(block.pdis), container)
         for (name, arguments), instances, group, block in zip(

@@ -114,6 +114,9 @@ def read_container(data: bytes) -> Container:
     _check_header(data, header)
     blocks = _blocks(sections)
     _check_sections(sections)
+    table = int(header["e_shoff"])
+    if any(data[table : table + 40]):
+        raise bad(MALFORMED, "section 0", expected="an empty header", found=data[table : table + 40].hex())
     _check_segments(segments, sections)
     _check_cover(data, header, sections)
     return Container(data, data[8], sections, blocks)
@@ -128,14 +131,13 @@ def _parse(data: bytes) -> tuple[dict[str, int | str], tuple[Section, ...], tupl
     try:
         elf = ELFFile(BytesIO(data))
         header = {key: elf.header[key] for key in elf.header if key != "e_ident"}
-        headers = [elf.get_section(i).header for i in range(elf.num_sections())]
-        names = [elf.get_section(i).name for i in range(len(headers))]
-        segments = [elf.get_segment(i).header for i in range(elf.num_segments())]
+        rows = [(section.name, section.header) for section in elf.iter_sections()]
+        segments = [segment.header for segment in elf.iter_segments()]
     except Exception as error:
         # pyelftools tells broken headers by many classes (ELFParseError, ConstructError, IndexError, ...).
         raise _unreadable(data, error) from None
     sections = []
-    for index, (fields, name) in enumerate(zip(headers, names, strict=True)):
+    for index, (name, fields) in enumerate(rows):
         size = 0 if fields["sh_type"] in ("SHT_NULL", "SHT_NOBITS") else fields["sh_size"]
         end = fields["sh_offset"] + size
         if end > len(data):
@@ -157,7 +159,7 @@ def _parse(data: bytes) -> tuple[dict[str, int | str], tuple[Section, ...], tupl
                 data[fields["sh_offset"] : end],
             )
         )
-    rows = tuple(
+    loads = tuple(
         Segment(
             str(fields["p_type"]),
             fields["p_offset"],
@@ -170,7 +172,7 @@ def _parse(data: bytes) -> tuple[dict[str, int | str], tuple[Section, ...], tupl
         )
         for fields in segments
     )
-    return header, tuple(sections), rows
+    return header, tuple(sections), loads
 
 
 def _unreadable(data: bytes, error: Exception) -> BadElf:
@@ -310,9 +312,6 @@ def _check_sections(sections: tuple[Section, ...]) -> None:
             )
         if section.name and not section.data:
             raise bad(MALFORMED, f"section {section.name}", expected="bytes", found="none")
-    null = sections[0]
-    if null.offset or null.data:
-        raise bad(MALFORMED, "section 0", expected="no bytes", found=f"offset {null.offset}")
 
 
 def _check_segments(segments: tuple[Segment, ...], sections: tuple[Section, ...]) -> None:

@@ -247,6 +247,8 @@ class _Walker:
             raise self.bad("address of a patched descriptor", expected=0, found=descriptor.words[1:3])
         descriptor.argument, descriptor.plus = op[8], op[10]
         length = descriptor.words[0] * WORD_BYTES
+        if length >> 32:
+            raise self.bad("bytes of a patched descriptor", expected="32 bits", found=length)
         self.stream.relocations.append(Relocation(descriptor.offset, PATCH_RELOCATION, str(op[8]), length, op[10]))
 
     def write(self, op: tuple[int, ...]) -> None:

@@ -114,9 +114,13 @@ def check_relocations(container: Container, streams: tuple[tuple[Stream, ...], .
     _same(container.section(".dynamic"), dynamic)
 
 
-def check_notes(container: Container, columns: int) -> tuple[str, str]:
-    """Check the two notes; return the UID in hex and the scheme it was made by."""
+def check_partition(container: Container, columns: int) -> None:
+    """Check the note that says how many columns the ELF takes."""
     _same(container.section(".note.xrt.configuration"), _note(PARTITION_NOTE, struct.pack("<I", columns)))
+
+
+def check_uid(container: Container) -> tuple[str, str]:
+    """Check the UID note against the bytes it stands for; return it in hex with the scheme it was made by."""
     note = container.section(".note.xrt.UID")
     found = note.data[-16:]
     _same(note, _note(UID_NOTE, found))
