@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elfkiln.cli import main
@@ -147,6 +147,7 @@ def test_logs_that_prove_nothing_are_refused(text, said):
     assert said in str(caught.value)
 
 
+@settings(deadline=None)
 @given(st.text(max_size=200))
 def test_any_text_is_a_run_or_a_refusal(text):
     for head in ("", "[greedy 1] a\n[ph] ", "[greedy 1] "):

@@ -5,7 +5,7 @@ import os
 import struct
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elfkiln.errors import Refused
@@ -174,6 +174,7 @@ def test_bad_headers_are_refused(header, said):
     assert said in str(caught.value)
 
 
+@settings(deadline=None)
 @given(st.data())
 def test_a_sound_header_with_changed_bytes_is_read_or_refused(data):
     header, payload = container_header(TENSORS)

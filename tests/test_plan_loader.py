@@ -436,6 +436,7 @@ ANYTHING = st.recursive(
 )
 
 
+@settings(deadline=None)
 @given(ANYTHING)
 def test_any_value_is_a_plan_or_a_refusal(value):
     with pytest.raises(Refused):
@@ -455,7 +456,7 @@ def _places(value, path=()):
 PLACES = list(_places(plan_data(**PB16I, kv={"key": "f16", "hadamard": {"block": 2, "signs": "s"}})))[1:]
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow], max_examples=300)
+@settings(suppress_health_check=[HealthCheck.too_slow], max_examples=300, deadline=None)
 @given(st.sampled_from(PLACES), ANYTHING)
 def test_a_sound_plan_with_anything_anywhere_is_a_plan_or_a_refusal(place, value):
     data = plan_data(**PB16I, kv={"key": "f16", "hadamard": {"block": 2, "signs": "s"}})
@@ -472,7 +473,7 @@ def test_a_sound_plan_with_anything_anywhere_is_a_plan_or_a_refusal(place, value
         assert isinstance(plan, Plan)
 
 
-@settings(max_examples=200)
+@settings(max_examples=200, deadline=None)
 @given(st.data())
 def test_a_sound_file_with_changed_bytes_is_a_plan_or_a_refusal(tmp_path_factory, data):
     text = bytearray(json.dumps(plan_data()).encode())

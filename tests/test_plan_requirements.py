@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conftest import CHECKOUT
@@ -373,6 +373,7 @@ def test_the_set_digest_is_what_coreutils_print(tmp_path):
 DIGESTS = st.binary(min_size=32, max_size=32).map(bytes.hex)
 
 
+@settings(deadline=None)
 @given(st.dictionaries(st.text("abc/.", min_size=1).filter(lambda text: text[0] != "/"), DIGESTS), st.randoms())
 def test_the_set_digest_knows_no_order_and_no_repeats(files, random):
     entries = list(files.items())

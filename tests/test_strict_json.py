@@ -3,7 +3,7 @@
 import os
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elfkiln.errors import Refused
@@ -61,6 +61,7 @@ def test_files_that_are_none_are_refused(tmp_path):
         read_strict_json(tmp_path / "nul\0name", limit=100)
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=200))
 def test_any_bytes_give_a_value_or_a_refusal(data):
     try:
