@@ -13,6 +13,7 @@ VERBS: dict[str, str] = {
     "diff": "diff",
     "elfs": "elfs",
     "explain": "explain",
+    "inspect": "inspect",
     "install": "install",
     "kv-gate": "kv_gate",
     "lint": "lint",

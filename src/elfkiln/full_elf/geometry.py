@@ -10,7 +10,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from elfkiln.contract import ARGUMENT_A, ARGUMENT_B, ARGUMENT_C, DECODE_M, INSTANCE, SEALED_INIT, sealed_instance
+from elfkiln.contract import (
+    ARGUMENT_A,
+    ARGUMENT_B,
+    ARGUMENT_C,
+    DECODE_M,
+    INSTANCE,
+    SEALED_INIT,
+    SEALED_TAG,
+    layout_of_tag,
+    sealed_instance,
+)
 from elfkiln.full_elf.kinds import WRONG_DESIGN, WRONG_GEOMETRY, BadElf, bad
 from elfkiln.full_elf.model import FullElf, Instance
 from elfkiln.full_elf.stream import Transfer
@@ -113,7 +123,7 @@ def check_sealed(full: FullElf, geometries: Sequence[tuple[int, int]]) -> tuple[
         instance = full.instance(sealed_instance(K, N))
         assert instance is not None
         gemm = gemm_of(instance)
-        _compare(instance.name, gemm, DECODE_M, K, N, "pb16i")
+        _compare(instance.name, gemm, DECODE_M, K, N, layout_of_tag(SEALED_TAG))
         gemms.append(gemm)
     return tuple(gemms)
 

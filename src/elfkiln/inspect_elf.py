@@ -1,0 +1,172 @@
+"""Says what a file is: a full ELF, a sim ELF, or one of the wrong things that have stood behind artifact names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from elfkiln.canonical import sha256_hex
+from elfkiln.errors import Differs, Refused, refusal
+from elfkiln.full_elf import BadElf, FullElf, Instance, check_geometry, gemm_of, parse_full_elf, validate_entry
+from elfkiln.full_elf.kinds import FULL, MALFORMED, MEANINGS, SIM, WRONG_GEOMETRY, other_kind
+from elfkiln.names import ArtifactName
+
+
+@dataclass(frozen=True, slots=True)
+class Inspection:
+    """What a file is (`kind`, a word of `elfkiln.full_elf.kinds`) and facts about it.
+
+    `reject` is the class of what is wrong with it, of the same words, and `fault` the line that says it (None: sound).
+    """
+
+    path: str
+    kind: str
+    size: int
+    sha256: str
+    facts: Mapping[str, Any]
+    reject: str | None
+    fault: str | None
+
+    @property
+    def sound(self) -> bool:
+        """Whether the file is an artifact, and the one its name says."""
+        return self.fault is None
+
+    def to_json(self) -> dict[str, Any]:
+        """The inspection for machines."""
+        head = {"path": self.path, "kind": self.kind, "size": self.size, "sha256": self.sha256}
+        return {**head, **self.facts, "sound": self.sound, "reject": self.reject, "fault": self.fault}
+
+    def lines(self) -> list[str]:
+        """The inspection for a person: one fact a line, the fault last."""
+        rows = [f"{self.path}: {self.kind}, {self.size:,} bytes, sha256:{self.sha256}"]
+        for key, value in self.facts.items():
+            values = value if isinstance(value, list) else [value]
+            rows += [f"  {key}: {_flat(one)}" for one in values]
+        if self.fault is not None:
+            rows.append(f"  fault: {self.fault}")
+        return rows
+
+
+def inspect(path: Path, name: ArtifactName | None = None, target: str | None = None) -> Inspection:
+    """Say what a file is; with a name (or an artifact's file name) also whether it computes what the name says.
+
+    `target` (npu2 or sim) makes an ELF of the other target a fault. Raises `Refused` when the file cannot be read.
+    """
+    if target not in (None, "npu2", "sim"):
+        raise refusal("inspect: target", expected="npu2 or sim", found=target)
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise Refused(f"{path}: cannot be read: {error.strerror}") from None
+    wanted = name if name is not None else _own_name(path.name)
+    kind, facts, reject, fault = _look(path, data, wanted)
+    if fault is None and target is not None and kind != {"npu2": FULL, "sim": SIM}[target]:
+        reject, fault = kind, f"{kind}: expected an ELF of target {target}, found {MEANINGS[kind]}"
+    return Inspection(path.name, kind, len(data), sha256_hex(data), facts, reject, fault)
+
+
+def _own_name(text: str) -> ArtifactName | None:
+    try:
+        return ArtifactName.parse(text)
+    except Refused:
+        return None
+
+
+_Look: TypeAlias = "tuple[str, dict[str, Any], str | None, str | None]"
+
+
+def _look(path: Path, data: bytes, name: ArtifactName | None) -> _Look:
+    other = other_kind(data)
+    if other is not None:
+        return _look_at_sim(path, name) if other.kind == SIM else (other.kind, {}, other.kind, str(other))
+    try:
+        full = parse_full_elf(data)
+    except BadElf as error:
+        return error.kind, {}, error.kind, str(error)
+    facts = _facts(full)
+    try:
+        validate_entry(full)
+        if name is not None:
+            check_geometry(full, name)
+            facts["name"] = f"{name} agrees"
+    except BadElf as error:
+        return FULL, facts, error.kind, str(error)
+    return FULL, facts, None, None
+
+
+def _facts(full: FullElf) -> dict[str, Any]:
+    cores = {core for pdi in full.pdis for core in pdi.cores}
+    facts: dict[str, Any] = {
+        "abi version": full.abi_version,
+        "uid": {"value": full.uid, "scheme": full.uid_scheme},
+        "partition": {"columns": full.columns, "cores": len(cores)},
+        "sections": dict(full.sections),
+        "kernels": [{"name": kernel.name, "arguments": kernel.arguments} for kernel in full.kernels],
+        "instances": [_instance(instance) for kernel in full.kernels for instance in kernel.instances],
+    }
+    return facts
+
+
+def _instance(instance: Instance) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "name": instance.name,
+        "operations": instance.operations,
+        "loads pdi": list(instance.loads),
+        "tasks": len(instance.transfers),
+        "syncs": instance.syncs,
+    }
+    if instance.transfers:
+        try:
+            gemm = gemm_of(instance)
+            row["geometry"] = {
+                "M": gemm.M,
+                "K": gemm.K,
+                "N": gemm.N,
+                "weight bits": gemm.weight_bits,
+                "contiguous": gemm.contiguous,
+                "columns": gemm.columns,
+                "groups": [gemm.row_groups, gemm.column_groups],
+            }
+        except BadElf as error:
+            row["geometry"] = f"no GEMM: {error}"
+    return row
+
+
+def _look_at_sim(path: Path, name: ArtifactName | None) -> _Look:
+    from elfkiln.sim_elf import check_name, read_sim_elf
+
+    facts: dict[str, Any] = {}
+    try:
+        info = read_sim_elf(path)
+        facts["design"] = {"sha256": info.design, "device": info.device}
+        facts["cpu"] = info.cpu
+        facts["instances"] = [_sim_entry(entry) for entry in info.entries]
+        if name is not None:
+            check_name(info, name)
+            facts["name"] = f"{name} agrees"
+    except Differs as error:
+        return SIM, facts, WRONG_GEOMETRY if "instances" in facts else MALFORMED, str(error)
+    return SIM, facts, None, None
+
+
+def _sim_entry(entry: Any) -> dict[str, Any]:
+    row: dict[str, Any] = {"name": entry.sequence, "symbol": entry.symbol, "loads pdi": entry.loads}
+    row["arguments"] = [str(argument) for argument in entry.arguments]
+    geometry = entry.geometry
+    if geometry is not None:
+        row["geometry"] = {letter: getattr(geometry, letter) for letter in ("M", "K", "N", "layout", "columns", "rows")}
+    return row
+
+
+def _flat(value: Any) -> str:
+    """Return a fact on one line."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {_flat(one)}" for key, one in value.items())
+    if isinstance(value, list):
+        return "[" + ", ".join(_flat(one) for one in value) + "]"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:,}" if isinstance(value, int) and value >= 10_000 else str(value)
