@@ -262,7 +262,7 @@ def check_names(builder: Builder, job: Job, elf: Path) -> None:
         builder.check(elf, requirement.name, requirement.sealed)
 
 
-def _silent_reporter() -> type:
+def _silent_reporter() -> Any:
     from doit.reporter import ZeroReporter
 
     return ZeroReporter

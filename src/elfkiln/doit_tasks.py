@@ -20,7 +20,7 @@ CONFIG: dict[str, Any] = {
 }
 
 
-class OneLineReporter(ConsoleReporter):
+class OneLineReporter(ConsoleReporter):  # type: ignore[misc]
     """Prints what a verb did not already print: nothing for a verb's own failures, one line for doit's."""
 
     desc = "elfkiln: the verbs speak for themselves"

@@ -92,7 +92,7 @@ def explain(project: Project, builder: Builder, file_name: str) -> Explanation:
     if near is None:
         return Explanation(key, builder.pin.name, recipe.digest, state, None, (), ())
     artifact, changes = near
-    difference = ()
+    difference: tuple[str, ...] = ()
     if any(name == "generator" for name, _, _ in changes):
         difference = _generator_diff(store, artifact, generator.text)
     return Explanation(key, builder.pin.name, recipe.digest, state, artifact.recipe, changes, difference)

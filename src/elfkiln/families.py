@@ -10,7 +10,7 @@ from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from types import ModuleType
-from typing import Protocol
+from typing import Any, Protocol
 
 from elfkiln import contract
 from elfkiln.errors import ElfkilnError, Refused, brief, refusal
@@ -163,13 +163,13 @@ def _generators(root: Path) -> ModuleType:
     return module
 
 
-def _rendered(project_root: Path, program: Program) -> RenderedGenerator:
-    # Imported here: most commands never render, and jinja2 costs more than all they do.
+@cache
+def _environment(folder: Path) -> Any:
+    """Return the jinja2 environment of a folder of templates; it keeps compiled templates until their files change."""
     import jinja2
 
-    where = f"{TEMPLATES}/{program.template}"
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(project_root / TEMPLATES),
+    return jinja2.Environment(
+        loader=jinja2.FileSystemLoader(folder),
         undefined=jinja2.StrictUndefined,
         keep_trailing_newline=True,
         trim_blocks=True,
@@ -177,8 +177,15 @@ def _rendered(project_root: Path, program: Program) -> RenderedGenerator:
         newline_sequence="\n",
         autoescape=False,  # what is rendered is Python
     )
+
+
+def _rendered(project_root: Path, program: Program) -> RenderedGenerator:
+    # Imported here: most commands never render, and jinja2 costs more than all they do.
+    import jinja2
+
+    where = f"{TEMPLATES}/{program.template}"
     try:
-        text = environment.get_template(program.template).render(program.values)
+        text = _environment(project_root / TEMPLATES).get_template(program.template).render(program.values)
     except jinja2.TemplateNotFound as error:
         raise Refused(f"{TEMPLATES}/{error.name}: missing; restore it from the repository") from error
     except jinja2.TemplateSyntaxError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -59,7 +60,7 @@ class Finding:
 
 
 def check_candidates(
-    target: str, wanted: RequirementSet, found: list[Candidates], entries: dict[str, Entry]
+    target: str, wanted: RequirementSet, found: list[Candidates], entries: Mapping[str, Entry]
 ) -> list[Finding]:
     """Return the state of every artifact, in the order of the plan.
 

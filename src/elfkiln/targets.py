@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from elfkiln.errors import BuildFailed
 from elfkiln.families import RenderedGenerator
 from elfkiln.names import ArtifactName
 from elfkiln.project import Project
 from elfkiln.toolchain_lock import TargetPin, read_lock
+
+if TYPE_CHECKING:
+    from elfkiln.simulator.toolchain import SimToolchain
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,30 +72,41 @@ class SimBuilder:
         self.project = project
         self.pin = pin
         self.toolchain = SimToolchain.from_pin(pin)
-        self.toolchain.check()
+        self.toolchain.check_versions()
+        self._sources: dict[tuple[str, ...], Mapping[str, str]] = {}
 
     def describe(self) -> str:
         """Return e.g. `zig 0.17.1, x86_64_v3`."""
         return self.toolchain.describe()
 
+    def checked_toolchain(self) -> SimToolchain:
+        """Return the toolchain after checking the bytes of the zig that would run; `Refused` if they are others."""
+        self.toolchain.check()
+        return self.toolchain
+
     def sources(self, generator: RenderedGenerator) -> Mapping[str, str]:
         """Return the digests of the microkernels, the host header, the runtime and what reads the design."""
-        from elfkiln.simulator.build import source_digests
+        from elfkiln.simulator.sources import source_digests
 
-        return source_digests(self.project.kernels, generator.kernels)
+        # One answer per set of sources for the life of a builder: a build sees one state of the files.
+        key = tuple(kernel.source for kernel in generator.kernels)
+        if key not in self._sources:
+            self._sources[key] = source_digests(self.project.kernels, generator.kernels)
+        return self._sources[key]
 
     def build(self, generator: RenderedGenerator, workdir: Path) -> Built:
         """Run the generator, lint the design and compile what executes it."""
         from elfkiln.run_generator import run_generator
         from elfkiln.simulator.build import build_sim_elf
 
+        toolchain = self.checked_toolchain()
         design = run_generator(generator.text, workdir=workdir)
         log = lint_or_stop(design, self.pin.name)
         built = build_sim_elf(
             design,
             generator.kernels,
             kernel_root=self.project.kernels,
-            toolchain=self.toolchain,
+            toolchain=toolchain,
             cache=self.project.out / "cache",
             workdir=workdir,
         )

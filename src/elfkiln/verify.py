@@ -188,7 +188,7 @@ class _Bench:
             design,
             job.generator.kernels,
             kernel_root=self.project.kernels,
-            toolchain=sim.toolchain,
+            toolchain=sim.checked_toolchain(),
             cache=self.project.out / "cache",
             workdir=workdir,
         ).path

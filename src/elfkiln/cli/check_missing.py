@@ -51,12 +51,11 @@ def run(arguments: Arguments) -> int:
         raise Refused("check-missing: kernels= goes with plan=")
     folder = arguments.keys.get("dir")
     tables = []
-    code = EXIT_DONE
+    missing = 0
     for model in models_of(project, arguments, "check-missing"):
         rows = _rows(project, model, target, arguments.keys.get("layout"))
         gaps = fast_check.find_gaps(rows, str(project.root / "out" / "registry" / "blobs" / "sha256"), folder)
-        if gaps:
-            code = EXIT_DIFFERS
+        missing += len(gaps)
         if not arguments.json:
             print(fast_check.report(model, target, len(rows), gaps, dir_given=folder is not None))
         tables.append(
@@ -68,8 +67,8 @@ def run(arguments: Arguments) -> int:
             }
         )
     if arguments.json:
-        print_json({"models": tables, "missing": sum(len(table["gaps"]) for table in tables)})
-    return code
+        print_json({"models": tables, "missing": missing})
+    return EXIT_DIFFERS if missing else EXIT_DONE
 
 
 def _rows(project: Project, model: str, target: str, layout: str | None) -> list[fast_check.Row]:

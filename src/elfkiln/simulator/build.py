@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from elfkiln.design import Design
 from elfkiln.errors import Refused, refusal
 from elfkiln.families import KernelObject
 from elfkiln.simulator.c_source import c_source, version_script
-from elfkiln.simulator.compiler import Compiler, kernel_sources, package_sources, runtime_sources
+from elfkiln.simulator.compiler import Compiler
 from elfkiln.simulator.machine import lower
 from elfkiln.simulator.note import note_of
 from elfkiln.simulator.toolchain import SimToolchain
@@ -79,22 +79,6 @@ def build_design(
     ]
     path = compiler.link(objects, version_script([sequence.symbol for sequence in machine.sequences]), ELF_NAME)
     return BuiltElf(path, compiler.log)
-
-
-def source_digests(kernel_root: Path, kernels: Sequence[KernelObject]) -> dict[str, str]:
-    """Return the sha256 of every source of ours that decides the bytes of a sim ELF, by relative name.
-
-    These are the microkernels and their headers (`kernels/...`), the simulator with its runtime, and the modules that
-    make and read designs (`elfkiln/...`). Raises `Refused` naming a microkernel source that is not there.
-    """
-    sources: Mapping[str, bytes] = {
-        **{f"elfkiln/{name}": data for name, data in package_sources().items()},
-        **{f"elfkiln/simulator/{name}": data for name, data in runtime_sources().items()},
-    }
-    digests = {name: sha256_hex(data) for name, data in sources.items()}
-    for kernel in kernels:
-        digests |= {name: sha256_hex(data) for name, data in kernel_sources(kernel_root, kernel.source).items()}
-    return dict(sorted(digests.items()))
 
 
 def _linked_kernels(design: Design, kernels: Sequence[KernelObject]) -> list[KernelObject]:
