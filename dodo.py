@@ -15,6 +15,12 @@ DOIT_CONFIG = CONFIG | {"reporter": OneLineReporter}
 # Verb -> what `doit list` says, whether words may follow the task's name, and doit options passed on as flags.
 JOBS = {"name": "jobs", "short": "n", "type": str, "default": "", "help": "how many recipes are built at once"}
 REBUILD = {"name": "rebuild", "long": "rebuild", "type": bool, "default": False, "help": "build also what is there"}
+PLAN_OPTIONS = (
+    {"name": "check", "long": "check", "type": bool, "default": False, "help": "compare instead of writing"},
+    {"name": "print", "long": "print", "type": bool, "default": False, "help": "print instead of writing"},
+    {"name": "kernels", "long": "kernels", "type": str, "default": "", "help": "the engine's kernel directory"},
+    {"name": "out", "long": "out", "type": str, "default": "", "help": "the file to write or check"},
+)
 VERBS: dict[str, tuple[str, bool, tuple[dict[str, Any], ...]]] = {
     "elfs": ("build, check and register every ELF of model=", False, (JOBS, REBUILD)),
     "check-missing": ("say which ELFs of model= are missing or damaged", False, ()),
@@ -22,6 +28,9 @@ VERBS: dict[str, tuple[str, bool, tuple[dict[str, Any], ...]]] = {
     "install": ("put the ELFs of model= into dir=", False, ()),
     "resolve": ("say which file the engine would open for a NAME of plan= or model=", True, ()),
     "report": ("report launches, bytes and predicted wait of a decode step of plan= or model=", False, ()),
+    "plan": ("write or check the plan.json of a model folder, dir=", False, PLAN_OPTIONS),
+    "diff": ("compare what two plans or models ask for", True, ()),
+    "kv-gate": ("measure the arithmetic of an int8 key cache", False, ()),
     "explain": ("say why a NAME would be rebuilt", True, ()),
     "verify": ("run every ELF of model= and compare each int32 with numpy", False, ()),
     "design": ("run a generator FILE.py on iron_sim and print its module", True, ()),

@@ -1,6 +1,8 @@
 """Plans generated from small model folders in the real framing: dense, GDN hybrid, sliding, experts, latent."""
 
 import json
+import subprocess
+import sys
 
 import pytest
 
@@ -573,12 +575,29 @@ def test_the_verb_refuses_in_one_line(tmp_path, capsys):
         ((tmp_path / "none",), 2, "expected a folder"),
         ((folder, "--kernels", tmp_path / "none"), 2, "expected a directory"),
         ((folder, "layout=pb16i"), 2, "as the container holds q4_1 chunks"),
-        ((), 2, "MODELDIR"),
+        ((), 2, "takes one model folder, MODELDIR or dir="),
+        ((folder, f"dir={folder}"), 2, "takes one model folder"),
     ):
         found, _, err = run(capsys, "plan", *words)
         assert found == code
         assert said in err
         assert err.count("\n") == 1
+
+
+def test_dir_names_the_folder_too(tmp_path, capsys):
+    folder = dense(tmp_path / "m")
+    assert run(capsys, "plan", f"dir={folder}", "--print")[:2] == (0, generate_plan(folder).text)
+
+
+def test_doit_runs_the_same(tmp_path):
+    folder = dense(tmp_path / "m")
+    doit = [sys.executable, "-m", "doit", "-f", str(CHECKOUT / "dodo.py"), "plan", f"dir={folder}"]
+    written = subprocess.run(doit, cwd=CHECKOUT, capture_output=True, text=True, check=True)
+    assert written.stdout.startswith(f"wrote {folder}/plan.json: 2 layers")
+    (folder / "plan.json").write_text((folder / "plan.json").read_text().replace("causal", "other"))
+    stale = subprocess.run([*doit, "--check"], cwd=CHECKOUT, capture_output=True, text=True, check=False)
+    assert stale.returncode == 1
+    assert 'attention.mode: "other" -> "causal"' in stale.stdout
 
 
 def test_notes_go_to_standard_error(tmp_path, capsys):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from elfkiln.contract import DECODE_M, MAX_COLUMNS, MAX_ROWS, MIN_COLUMNS, PREFILL_M, TILE_K, TILE_M, TILE_N
+from elfkiln.contract import MAX_COLUMNS, MAX_ROWS, MIN_COLUMNS, PREFILL_M, TILE_K, TILE_M, TILE_N
 from elfkiln.errors import refusal
 
 
@@ -62,8 +62,3 @@ def check_geometry(what: str, K: int, N: int, columns: int | None = None) -> Non
             expected=f"a divisor of N/{TILE_N} = {N // TILE_N} within {MIN_COLUMNS}..{MAX_COLUMNS} ({choice})",
             found=columns,
         )
-
-
-def row_tile(*, m16: bool) -> int:
-    """Return the rows of one tile: 32 for prefill, 16 for the decode twin."""
-    return DECODE_M if m16 else TILE_M

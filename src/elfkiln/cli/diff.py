@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -36,7 +37,7 @@ def run(arguments: Arguments) -> int:
 
 def _asked(arguments: Arguments, word: str) -> tuple[RequirementSet, Plan | None]:
     path = Path(word)
-    if "/" in word or path.suffix == ".json" or (path / PLAN_FILE).is_file():
+    if "/" in word or path.suffix == ".json" or os.path.isfile(path / PLAN_FILE):
         return _planned(plan_file(path))
     project: Project = project_of(arguments)
     wanted = model_requirements(project, word)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from elfkiln.plan.requirements import plan_requirements
 HELP = "write the plan.json of a model folder, or check the one it has"
 SPEC = Spec(
     keys={
+        "dir": "the model folder, instead of MODELDIR",
         "layout": "rm, b8, pb16i or t2s, where container and config.json do not tell",
         "tag": "the family of a t2s container: _t2s or _t2s2",
         "decode": "false: without the 16-row twins (default: true)",
@@ -28,6 +30,7 @@ SPEC = Spec(
         "--print": "print the plan instead of writing it",
     },
     words=("MODELDIR",),
+    optional_words=1,
 )
 _MOST_SHOWN = 40
 
@@ -36,8 +39,11 @@ def run(arguments: Arguments) -> int:
     """Generate, then write, print or compare."""
     if {"--check", "--print"} <= arguments.flags:
         raise Refused("plan: takes --check or --print, not both")
-    folder = Path(arguments.words[0])
-    if not folder.is_dir():
+    named = (*arguments.words, *filter(None, (arguments.keys.get("dir"),)))
+    if len(named) != 1:
+        raise Refused("plan: takes one model folder, MODELDIR or dir=")
+    folder = Path(named[0])
+    if not os.path.isdir(folder):
         raise refusal("plan: MODELDIR", expected="a folder", found=folder)
     generated = generate_plan(folder, _options(arguments))
     file = Path(arguments.valued.get("--out", folder / PLAN_FILE))
@@ -80,7 +86,7 @@ def _summary(folder: Path, generated: Generated) -> dict[str, object]:
 
 
 def _check(file: Path, generated: Generated, *, json: bool) -> int:
-    if not file.exists():
+    if not os.path.exists(file):
         raise Differs(f"missing plan {file}; write it with elfkiln plan")
     found = check_plan(file, generated)
     if json:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -83,7 +84,7 @@ def generate_plan(model_dir: Path, options: Options | None = None) -> Generated:
     for a model whose plan the loader or the requirements would refuse.
     """
     options = options or Options()
-    if options.kernels_dir is not None and not options.kernels_dir.is_dir():
+    if options.kernels_dir is not None and not os.path.isdir(options.kernels_dir):
         raise refusal("--kernels", expected="a directory", found=options.kernels_dir)
     container = read_container(model_dir / contract.CONTAINER_FILE)
     dims = read_config(model_dir / contract.CONFIG_FILE)
@@ -227,7 +228,7 @@ def _gate_up(read: ReadLayers, dims: Dimensions, tag: str, options: Options) -> 
 
 def _exists(folder: Path, role: str, K: int, N: int, tag: str) -> bool:
     file = folder / str(ArtifactName(role, K, max(N, 1), tag))
-    return file.is_file() and file.stat().st_size > 0
+    return os.path.isfile(file) and os.path.getsize(file) > 0
 
 
 def _decode(tag: str, options: Options) -> dict[str, Any]:
