@@ -185,9 +185,13 @@ def _refuse_other_text(text: str) -> None:
 
 def _parse_refusal(error: ParseError, text: str) -> Refused:
     start = error.span.start
-    line = text.count("\n", 0, start) + 1
     message = _one_line(error.msg)
-    if unknown := re.fullmatch(r"Operation (\S+) is not registered", message):
+    unknown = re.fullmatch(r"Operation (\S+) is not registered", message)
+    if unknown:
+        # xDSL points at what follows the name.
+        start = max(text.rfind(unknown[1], 0, start), 0)
+    line = text.count("\n", 0, start) + 1
+    if unknown:
         return Refused(f"line {line}: {brief(unknown[1])} is not an operation that elfkiln reads")
     if message.startswith("values used but not defined"):
         return Refused(message)

@@ -31,7 +31,7 @@ from xdsl.irdl import (
     traits_def,
     var_operand_def,
 )
-from xdsl.traits import IsTerminator, NoTerminator, SymbolOpInterface, SymbolTable
+from xdsl.traits import IsTerminator, NoTerminator, OptionalSymbolOpInterface, SymbolOpInterface, SymbolTable
 
 from elfkiln.dialect.attributes import (
     BDDimLayoutArrayArrayAttr,
@@ -191,7 +191,7 @@ class BufferOp(IRDLOperation):
     aligned = opt_prop_def(BoolAttr)
     result = result_def(MemRefType)
 
-    traits = traits_def(SymbolOpInterface())
+    traits = traits_def(OptionalSymbolOpInterface())
 
 
 @irdl_op_definition
@@ -206,7 +206,7 @@ class LockOp(IRDLOperation):
     sym_name = opt_prop_def(SymbolNameConstraint())
     result = result_def(IndexType)
 
-    traits = traits_def(SymbolOpInterface())
+    traits = traits_def(OptionalSymbolOpInterface())
 
 
 @irdl_op_definition
