@@ -256,6 +256,13 @@ def test_a_latent_attention_model_asks_for_its_own_roles():
     assert {item.name.role: (item.columns, item.rows) for item in prefill}["O"] == (2, 2)
 
 
+def test_published_columns_come_before_the_most_legal_ones():
+    hidden = {"model__hidden": 2560, "model__layers": 1}
+    layer = {"index": 0, "role": "full", "qkv": {"K": 2560, "N": 3072}, "o": {"K": 4096, "N": 2560}}
+    columns = {item.name.role: item.columns for item in asked(plan_data(**hidden, layers=[layer]))}
+    assert columns == {"QKV": 8, "O": 4}  # O 4096x2560 is published with 4, though 5 divide N/128 = 20
+
+
 def test_columns_can_be_given():
     plan = parse_plan(plan_data())
     wanted = plan_requirements(plan, "m", {("QKV", 256, 1024): 4})

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from conftest import CHECKOUT
 from elfkiln.errors import Refused
-from elfkiln.plan.published import TABLES
+from elfkiln.geometry import largest_columns
+from elfkiln.plan.published import TABLES, published_columns
 from elfkiln.project import Project
 from elfkiln.requirements import all_models, model_requirements
 from elfkiln.role_table import parse_role_table, read_role_table
@@ -235,6 +236,14 @@ def test_committed_models_agree_on_the_columns_of_every_shared_name():
             for requirement in model_requirements(CHECKOUT_PROJECT, model, layout).requirements:
                 first = columns.setdefault(requirement.file_name, (requirement.columns, requirement.rows, model))
                 assert first[:2] == (requirement.columns, requirement.rows), (requirement.file_name, model, first[2])
+
+
+@pytest.mark.parametrize("model", TABLED_MODELS)
+def test_a_plan_gives_every_tabled_geometry_the_same_columns(model):
+    """So a plan that is generated for one of these models asks for the designs its role table asks for."""
+    for row in read_role_table(CHECKOUT_PROJECT.plans / model / "roles.yaml").rows:
+        expected = published_columns(row.role, row.K, row.N) or largest_columns(row.role, row.N)
+        assert row.columns == expected
 
 
 def test_committed_tables_are_plain_yaml_too():

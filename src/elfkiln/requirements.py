@@ -6,11 +6,9 @@ from elfkiln.artifact_set import Requirement, RequirementSet, Use
 from elfkiln.contract import PLAN_FILE
 from elfkiln.errors import Refused
 from elfkiln.project import Project
-from elfkiln.role_table import checked_model_name, read_role_table
+from elfkiln.role_table import ROLES_FILE, checked_model_name, read_role_table
 
 __all__ = ["PLAN_FILE", "ROLES_FILE", "Requirement", "RequirementSet", "Use", "all_models", "model_requirements"]
-
-ROLES_FILE = "roles.yaml"
 
 
 def all_models(project: Project) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from elfkiln.geometry import check_geometry
 from elfkiln.names import ArtifactName
 from elfkiln.strict_yaml import Field, read_strict_yaml
 
+ROLES_FILE = "roles.yaml"
 SCHEMA = "elfkiln-roles/1"
 MAX_LAYERS_OF_A_KIND = 1024
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from elfkiln.geometry import legal_columns
 from elfkiln.plan.derive import Dimensions, Experts, Mla
 
 
@@ -157,6 +158,19 @@ TABLES: tuple[PublishedTable, ...] = (
     ),
 )
 """Columns of qwen3-8b, llama-3.1-8b, qwen3-vl-4b and gemma4-e2b come from engine commit eee6122b2."""
+
+
+def published_columns(role: str, K: int, N: int) -> int | None:
+    """Return the array columns published for a geometry: the first legal count a table gives, None without one.
+
+    A name means the same design whichever model asks for it, so the tables of all models count.
+
+    >>> published_columns("O", 2560, 2560), published_columns("QKV", 2560, 3840), published_columns("O", 2048, 1024)
+    (4, 6, None)
+    """
+    rows = (row for table in TABLES for row in table.rows if (row.role, row.K, row.N) == (role, K, N))
+    return next((row.columns for row in rows if row.columns in legal_columns(N)), None)
+
 
 NPU_DIMS = "npu_dims.h"
 ENGINE_CODE = "q4nx_forward.cpp"

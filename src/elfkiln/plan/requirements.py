@@ -14,12 +14,11 @@ from elfkiln.errors import ElfkilnError, refusal
 from elfkiln.geometry import check_geometry, largest_columns, legal_columns
 from elfkiln.plan.loader import load_plan
 from elfkiln.plan.model import Directory, Layer, Plan, Projection
-from elfkiln.role_table import read_role_table
-
-ROLES_FILE = "roles.yaml"
+from elfkiln.plan.published import published_columns
+from elfkiln.role_table import ROLES_FILE, read_role_table
 
 Columns = Mapping[tuple[str, int, int], int]
-"""Array columns by role, K and N, for geometries that do not get the largest legal count."""
+"""Array columns by role, K and N, for geometries that do not get the published or the largest legal count."""
 
 _SHA256 = re.compile(r"[0-9a-f]{64}", re.ASCII)
 
@@ -48,7 +47,8 @@ def plan_requirements(plan: Plan, model: str, columns: Columns | None = None) ->
 
     The M=128 set lies under `kernels`. With decode enabled every geometry also needs its M=16 twin, in the first
     directory of decode.dirs; a sealed ELF comes on top and carries the same geometries (the engine's text names both;
-    it says nowhere that a sealed ELF replaces the twins). Columns default to the largest legal count.
+    it says nowhere that a sealed ELF replaces the twins). Columns default to the published count of the geometry,
+    else the largest legal one: the role tables' own rule, so that a name is one design whoever asks for it.
 
     Raises `Refused` naming the layer and projection for a geometry that contradicts the model's hidden size, a
     gate_up.N that is neither down.K nor its double, a layer whose attention output cannot be told, more layers or
@@ -203,7 +203,7 @@ def _below_model(directory: Directory) -> str:
 
 
 def _columns(columns: Columns, role: str, K: int, N: int, use: Use) -> int:
-    chosen = columns.get((role, K, N))
+    chosen = columns.get((role, K, N)) or published_columns(role, K, N)
     check_geometry(str(use), K, N, chosen)
     return largest_columns(str(use), N) if chosen is None else chosen
 
