@@ -94,3 +94,11 @@ class StandInBuilder:
 def stand_in(project):
     """A stand-in builder for the project's default target."""
     return StandInBuilder(read_lock(project.lock_file).target())
+
+
+@pytest.fixture(scope="session")
+def simulator(tmp_path_factory):
+    """What builds and runs sim ELFs, with one cache of objects for the whole session."""
+    from simulating import Simulator
+
+    return Simulator.below(tmp_path_factory.mktemp("simulator"))

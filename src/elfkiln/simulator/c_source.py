@@ -157,7 +157,7 @@ class _Printer:
             types = [SCALARS[one] if isinstance(one, str) else "void *" for one in kernel.parameters]
             yield f'extern void kernel_{number}({", ".join(types) or "void"}) __asm__("{kernel.name}");'
             yield f"extern const elfkiln_declaration declaration_{number}"
-            yield f'    __asm__("elfkiln_declaration_{kernel.name}") __attribute__((weak));'
+            yield f'    __asm__("elfkiln_declaration_{kernel.name}") __attribute__((weak, visibility("hidden")));'
             passed = [
                 f"({SCALARS[one]})core->scalars[{position}]" if isinstance(one, str) else f"core->pointers[{position}]"
                 for position, one in enumerate(kernel.parameters)

@@ -124,9 +124,14 @@ static bool start_task(uint32_t number) {
         return false;
     }
     sim_end *end = task_end(task);
+    /* A full queue drops what is pushed. The array goes on meanwhile; that it is slow cannot be told from a design. */
+    while (end->queue.count == SIM_QUEUE && !run.code && run_agent())
+        continue;
+    if (run.code)
+        return false;
     if (end->queue.count == SIM_QUEUE)
         return refuse_step(CODE_SEQUENCE,
-                           "its channel holds %d tasks already, and the array would drop this one; await one first",
+                           "its channel holds %d tasks that cannot go on, so the array drops this one; await one first",
                            SIM_QUEUE);
     state->started = true;
     state->started_at = run.step;

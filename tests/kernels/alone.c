@@ -1,6 +1,6 @@
 /*
- * Microkernels without a design: calls one, or calls it in a plain loop over tiles. For tests of a microkernel alone,
- * and as the yardstick of the simulator's speed. Linked with microkernel objects and a table of them, `alone_kernels`.
+ * Microkernels without a design: calls one, or calls it in a plain loop over tiles. Linked with microkernel objects and
+ * a table of them, `alone_kernels`.
  */
 
 #include <stddef.h>

@@ -8,7 +8,6 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -110,7 +109,7 @@ def build_kernel_library(
     `BuildFailed` as `build_sim_elf` does.
     """
     compiler = Compiler(toolchain, cache, workdir)
-    alone = resources.files("elfkiln") / "simulator" / "alone" / "alone.c"
+    alone = Path(__file__).parent / "kernels" / "alone.c"
     sources = {**runtime_sources(), "alone.c": alone.read_bytes(), "table.c": _table(entries).encode()}
     objects = [
         compiler.compile("cc", "alone.c", (*toolchain.runtime_flags, "-Iruntime"), sources),
