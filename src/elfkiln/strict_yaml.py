@@ -78,10 +78,11 @@ def _refuse_hidden(text: str, where: str) -> None:
             documents += 1
             if documents > 1:
                 raise refusal(f"{where} line {line}", expected="one document", found="a second one")
-        if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None) is not None:
-            raise refusal(f"{where} line {line}", expected="no anchors and aliases", found=f"&{event.anchor}")
-        if getattr(event, "tag", None) is not None:
-            raise refusal(f"{where} line {line}", expected="no tags", found=event.tag)
+        anchor, tag = getattr(event, "anchor", None), getattr(event, "tag", None)
+        if anchor is not None:
+            raise refusal(f"{where} line {line}", expected="no anchors and aliases", found=f"&{anchor}")
+        if tag is not None:
+            raise refusal(f"{where} line {line}", expected="no tags", found=tag)
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
             if depth > MAX_DEPTH:
