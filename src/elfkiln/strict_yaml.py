@@ -73,7 +73,7 @@ def _read_text(path: Path) -> str:
 def _refuse_hidden(text: str, where: str) -> None:
     depth = documents = 0
     for event in yaml.parse(text, Loader=yaml.SafeLoader):
-        line = event.start_mark.line + 1
+        line = event.start_mark.line + 1 if event.start_mark else 1
         if isinstance(event, yaml.DocumentStartEvent):
             documents += 1
             if documents > 1:
