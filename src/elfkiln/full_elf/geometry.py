@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
-BLOCK = 8
 INT8_WEIGHTS, TWO_BIT_WEIGHTS = 8, 2
 
 _BITS = {"rm": INT8_WEIGHTS, "b8": INT8_WEIGHTS, "pb16i": TWO_BIT_WEIGHTS, "t2s": TWO_BIT_WEIGHTS}
@@ -167,17 +166,24 @@ def _whole(instance: Instance, what: str, number: int, part: int) -> int:
 
 
 def _tiled(instance: Instance, tasks: list[Transfer], M: int, N: int) -> None:
-    """Check that the tasks of C are rectangles of 8 x 8 blocks that cover it once: bands of rows, cut into columns."""
+    """Check that the tasks of C are rectangles that cover it once: bands of rows, each cut into columns.
+
+    A task writes blocks of some rows and columns side by side (8 x 8 in every design seen), then the next band below.
+    """
     bands: dict[tuple[int, int], list[tuple[int, int]]] = {}
     for task in tasks:
-        rows, columns = BLOCK * task.sizes[0], BLOCK * task.sizes[1]
-        shape = (*task.sizes[2:], task.strides[1], task.strides[3], task.runs)
-        stepped = task.strides[0] == BLOCK * N if task.sizes[0] > 1 else True
-        if shape != (BLOCK, BLOCK, BLOCK, 1, task.sizes[0]) or not stepped:
-            found = f"sizes {list(task.sizes)}, strides {list(task.strides)}"
-            raise _bad(instance, "task of C", expected=f"8 x 8 blocks, rows of {N} words", found=found)
+        down, across, rows, columns = task.sizes
+        steps = (
+            (down, task.strides[0], rows * N),
+            (across, task.strides[1], columns),
+            (2, task.strides[2], N),
+            (2, task.strides[3], 1),
+        )
+        if task.runs != down or any(size > 1 and stride != wanted for size, stride, wanted in steps):
+            found = f"sizes {list(task.sizes)}, strides {list(task.strides)}, {task.runs} runs"
+            raise _bad(instance, "task of C", expected=f"a rectangle of blocks, rows of {N} words", found=found)
         row, column = divmod(task.offset // WORD_BYTES, N)
-        bands.setdefault((row, rows), []).append((column, columns))
+        bands.setdefault((row, down * rows), []).append((column, across * columns))
     if not _cuts(list(bands), M):
         raise _bad(instance, "rows of C's tasks", expected=f"each of {M} rows once", found=sorted(bands))
     for (row, _), parts in bands.items():
