@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import multiprocessing
+from dataclasses import replace
 
 import pytest
+import yaml
 
 from elfkiln.errors import Differs, Refused
 from elfkiln.registry import Entry, Registry, dump_registry, load_registry, register, shape_of
@@ -24,7 +26,8 @@ def test_an_absent_file_is_an_empty_registry(tmp_path):
 
 def test_what_is_written_is_read_again(tmp_path):
     path = tmp_path / "registry.yaml"
-    registry = Registry({"sim": {G: entry("a"), "bonsai/pb16i_sealed.elf": entry("b")}, "npu2": {G: entry("c")}})
+    sealed = replace(entry("b"), sealed=((128, 256), (5120, 14336)))
+    registry = Registry({"sim": {G: entry("a"), "bonsai/pb16i_sealed.elf": sealed}, "npu2": {G: entry("c")}})
     path.write_bytes(dump_registry(registry))
     assert load_registry(path) == registry
 
@@ -117,8 +120,6 @@ def test_what_does_not_fit_is_one_line_that_names_it(tmp_path, text, says):
     ],
 )
 def test_a_bad_field_of_an_entry_is_named(tmp_path, field, value, says):
-    import yaml
-
     table = yaml.safe_load(dump_registry(Registry({"sim": {G: entry("a")}})))
     table["targets"]["sim"][G][field] = value
     path = tmp_path / "registry.yaml"
@@ -127,6 +128,19 @@ def test_a_bad_field_of_an_entry_is_named(tmp_path, field, value, says):
         load_registry(path)
     assert says in str(raised.value)
     assert G in str(raised.value)
+
+
+@pytest.mark.parametrize("value", [None, [], "128x256", [3], ["128x"], ["0x1"], ["1x2", "../x"]])
+def test_the_geometries_of_a_sealed_elf_are_checked(tmp_path, value):
+    key = "bonsai/pb16i_sealed.elf"
+    good = Registry({"sim": {key: replace(entry("b"), sealed=((128, 256),))}})
+    table = yaml.safe_load(dump_registry(good))
+    assert table["targets"]["sim"][key]["sealed"] == ["128x256"]
+    table["targets"]["sim"][key]["sealed"] = value
+    path = tmp_path / "registry.yaml"
+    path.write_text(yaml.safe_dump(table))
+    with pytest.raises(Refused, match="sealed: expected a list of <K>x<N>"):
+        load_registry(path)
 
 
 def test_a_name_that_is_no_artifact_name_is_refused(tmp_path):

@@ -213,6 +213,7 @@ class _Run:
                 artifact.manifest,
                 artifact.design,
                 requirement.columns,
+                tuple(sorted(requirement.sealed)),
             )
             for key, requirement in job.wanted
         }

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 from elfkiln import contract, fast_check
-from elfkiln.artifact_set import RequirementSet
+from elfkiln.artifact_set import Requirement, RequirementSet
 from elfkiln.errors import ElfkilnError, Refused
 from elfkiln.files import write_atomic
 from elfkiln.jobs import registry_key
 from elfkiln.project import Project
-from elfkiln.registry import load_registry
+from elfkiln.registry import Entry, load_registry
 from elfkiln.requirements import PLAN_FILE, ROLES_FILE, model_requirements
 from elfkiln.toolchain_lock import read_lock
 
@@ -62,19 +63,40 @@ def write_index(project: Project, model: str) -> None:
             lines.append(f"refused\t{layout}\t{' '.join(str(error).split())}")
             continue
         for target in sorted(lock.targets):
-            lines += _rows(target, wanted, {key: (e.elf, e.size) for key, e in registry.entries(target).items()})
+            lines += _rows(target, wanted, registry.entries(target))
     lines += ["end", ""]
     write_atomic(project.out / "index" / f"{model}.txt", "\n".join(lines).encode())
 
 
-def _rows(target: str, wanted: RequirementSet, known: dict[str, tuple[str, int]]) -> list[str]:
+def _rows(target: str, wanted: RequirementSet, entries: Mapping[str, Entry]) -> list[str]:
     rows = []
-    for requirement in wanted.requirements:
-        key = registry_key(wanted, requirement)
-        digest, size = known.get(key, ("-", 0))
-        fields = (target, wanted.layout, requirement.directory, requirement.file_name, key, digest, str(size))
+    for need in wanted.requirements:
+        key = registry_key(wanted, need)
+        entry = entries.get(key)
+        digest, size = (entry.elf, entry.size) if entry else ("-", 0)
+        problem = registered_problem(need, entry) or ""
+        fields = (target, wanted.layout, need.directory, need.file_name, key, digest, str(size), problem)
         rows.append("\t".join(("row", *fields)))
     return rows
+
+
+def registered_problem(need: Requirement, entry: Entry | None) -> str | None:
+    """Return why a registered artifact is not the one asked for: a sealed ELF of other geometries, other columns.
+
+    None when it is, or when nothing is registered.
+    """
+    if entry is None:
+        return None
+    if set(entry.sealed) != set(need.sealed):
+        asked, held = (_geometries(one) for one in (need.sealed, entry.sealed))
+        return f"the plan asks for {asked}, the registered ELF holds {held}; build it again"
+    if entry.columns != need.columns:
+        return f"expected {need.columns} columns, registered with {entry.columns}; build it again"
+    return None
+
+
+def _geometries(pairs: tuple[tuple[int, int], ...]) -> str:
+    return " ".join(f"{K}x{N}" for K, N in sorted(pairs)) or "no sealed geometry"
 
 
 def _python_files(path: Path) -> list[Path]:

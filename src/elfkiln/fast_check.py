@@ -7,7 +7,9 @@ The index (out/index/<model>.txt) is generated; `elfkiln.check_index` writes it.
     stamp    <path below the package>  <size>  <mtime in ns>
     default  <target>  <layout>
     refused  <layout>  <one-line reason>
-    row      <target>  <layout>  <directory>  <file>  <registry key>  <ELF sha256 or "-">  <size in bytes>
+    row      <target>  <layout>  <directory>  <file>  <registry key>  <ELF sha256 or "-">  <size in bytes>  <problem>
+
+`problem` is empty unless what is registered is not what the model asks for now.
 
 It is current iff every source has its digest and every stamp holds: then registry.yaml, toolchain.lock, the model's
 own files and the code that reads them are those the index was made from.
@@ -26,12 +28,13 @@ KEYS = ("model", "layout", "target", "dir", "root")
 class Row:
     """One name to check: where it must lie below a model folder, and the digest and size the registry gives it."""
 
-    __slots__ = ("digest", "directory", "file", "key", "layout", "size", "target")
+    __slots__ = ("digest", "directory", "file", "key", "layout", "problem", "size", "target")
 
     def __init__(self, fields: list[str]) -> None:
         """Take the fields of a `row` line after its first word."""
         self.target, self.layout, self.directory, self.file, self.key, self.digest = fields[:6]
         self.size = int(fields[6])
+        self.problem = fields[7]
 
     @property
     def path(self) -> str:
@@ -57,7 +60,7 @@ class Gap:
     __slots__ = ("detail", "key", "kind", "path")
 
     def __init__(self, path: str, key: str, kind: str, detail: str) -> None:
-        """Take path, registry key, kind (`missing`, `wrong bytes`, `not registered`) and the detail line."""
+        """Take path, registry key, kind (`missing`, `wrong bytes`, `wrong geometry`, `not registered`) and detail."""
         self.path, self.key, self.kind, self.detail = path, key, kind, detail
 
 
@@ -113,6 +116,9 @@ def find_gaps(rows: list[Row], blobs: str, folder: str | None) -> list[Gap]:
         shown = row.path if folder is None else os.path.join(folder, row.path)
         if row.digest == "-":
             gaps.append(Gap(shown, row.key, "not registered", f"not in registry.yaml for target {row.target}"))
+            continue
+        if row.problem:
+            gaps.append(Gap(shown, row.key, "wrong geometry", row.problem))
             continue
         place = os.path.join(blobs, row.digest) if folder is None else shown
         if place not in seen:

@@ -10,6 +10,7 @@ from typing import Any
 from elfkiln import contract
 from elfkiln.artifact_set import Requirement, RequirementSet
 from elfkiln.canonical import file_sha256
+from elfkiln.check_index import registered_problem
 from elfkiln.errors import EXIT_DIFFERS, EXIT_DONE, ElfkilnError
 from elfkiln.files import digest_or_none
 from elfkiln.jobs import registry_key
@@ -108,7 +109,8 @@ def _finding(target: str, candidates: Candidates, entry: Entry | None, wanted: R
     except OSError as error:
         return finding("missing", f"{choice.opened}: {error.strerror or error}")
     if entry is not None and digest == entry.elf:
-        return finding("ok", "", digest)
+        problem = registered_problem(need, entry)
+        return finding("wrong geometry", problem, digest) if problem else finding("ok", "", digest)
     later = next((path for path in choice.shadowed if entry and digest_or_none(path) == entry.elf), None)
     if later is not None and entry is not None:
         return finding(

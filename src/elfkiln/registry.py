@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,11 +20,16 @@ from elfkiln.store import parse_digest
 SCHEMA = "elfkiln-registry/1"
 _DIGESTS = ("elf", "recipe", "manifest", "design")
 _FIELDS = frozenset((*_DIGESTS, "size", "columns"))
+_SEALED = "sealed"
+_GEOMETRY = re.compile(r"([1-9][0-9]{0,8})x([1-9][0-9]{0,8})", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What the registry says of one name: digests (hex), the ELF's size in bytes, and the array columns it uses."""
+    """What the registry says of one name: digests (hex), the ELF's size in bytes, and the array columns it uses.
+
+    `sealed` are the (K, N) a sealed ELF holds, as its own metadata says; empty for a single GEMM.
+    """
 
     elf: str
     size: int
@@ -31,6 +37,7 @@ class Entry:
     manifest: str
     design: str
     columns: int
+    sealed: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,9 +126,10 @@ def _read_target(path: Path, target: str, rows: object) -> dict[str, Entry]:
 
 
 def _read_entry(where: str, key: str, row: object) -> Entry:
-    if not isinstance(row, dict) or row.keys() != _FIELDS:
+    fields = _FIELDS | {_SEALED} if "/" in key else _FIELDS
+    if not isinstance(row, dict) or row.keys() != fields:
         found = " ".join(sorted(map(str, row))) if isinstance(row, dict) else type(row).__name__
-        raise refusal(where, expected="the fields " + " ".join(sorted(_FIELDS)), found=found)
+        raise refusal(where, expected="the fields " + " ".join(sorted(fields)), found=found)
     try:
         shape_of(key)
         digests = {field: parse_digest(row[field]) for field in _DIGESTS}
@@ -130,7 +138,17 @@ def _read_entry(where: str, key: str, row: object) -> Entry:
     for field in ("size", "columns"):
         if type(row[field]) is not int or row[field] < 1:
             raise refusal(f"{where}: {field}", expected="a positive integer", found=row[field])
-    return Entry(size=row["size"], columns=row["columns"], **digests)
+    sealed = _read_sealed(f"{where}: {_SEALED}", row[_SEALED]) if _SEALED in fields else ()
+    return Entry(size=row["size"], columns=row["columns"], sealed=sealed, **digests)
+
+
+def _read_sealed(where: str, value: object) -> tuple[tuple[int, int], ...]:
+    items = value if isinstance(value, list) else []
+    matches = [_GEOMETRY.fullmatch(one) if isinstance(one, str) else None for one in items]
+    geometries = tuple((int(match[1]), int(match[2])) for match in matches if match is not None)
+    if not geometries or len(geometries) != len(matches):
+        raise refusal(where, expected="a list of <K>x<N>", found=value)
+    return geometries
 
 
 def dump_registry(registry: Registry) -> bytes:
@@ -145,6 +163,8 @@ def dump_registry(registry: Registry) -> bytes:
 
 def _entry_table(entry: Entry) -> dict[str, object]:
     table: dict[str, object] = {field: f"sha256:{getattr(entry, field)}" for field in _DIGESTS}
+    if entry.sealed:
+        table[_SEALED] = [f"{K}x{N}" for K, N in sorted(entry.sealed)]
     return table | {"size": entry.size, "columns": entry.columns}
 
 
