@@ -73,9 +73,9 @@ def wrong(tool):
 
 def misbehave(tool, told):
     if "hang" in told:
-        child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+        child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
         Path("child.pid").write_text(str(child.pid))
-        time.sleep(600)
+        time.sleep(60)
     if "killed" in told:
         os.kill(os.getpid(), signal.SIGSEGV)
     if "loud" in told:
@@ -122,15 +122,15 @@ HELP = @HELP@
 PROBE = @PROBE@
 if sys.argv[1:] == ["--help"]:
     if PROBE == "hang":
-        subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
-        time.sleep(600)
+        subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+        time.sleep(60)
     if PROBE == "fails":
         sys.exit("aiecc: error while loading shared libraries: libz.so.1: cannot open shared object file")
     print(HELP)
     sys.exit()
 if sys.argv[1:] == ["--version"]:
     if PROBE == "version-hang":
-        time.sleep(600)
+        time.sleep(60)
     print("aiecc (stand-in)\n  git SHA:  0000000")
     sys.exit()
 told = wrong("aiecc")
@@ -159,6 +159,8 @@ for name in re.findall(r'link_with = "([^"]+)"', Path("design.mlir").read_text()
 elf = (here / "recorded.elf").read_bytes()
 if "stub" in told:
     elf = b"stub" + bytes(55)
+if "other-design" in told:
+    elf = (here / "other.elf").read_bytes()
 if "not-full" in told:
     elf = bytearray(elf)
     elf[7] = 0
@@ -332,6 +334,7 @@ def make_standins(
         "+mlir_aie/bin/aie-opt": _AIE_OPT,
         "+mlir_aie/bin/aiebu-asm": _IDLE,
         "mlir_aie/bin/recorded.elf": elf,
+        "mlir_aie/bin/other.elf": (EXAMPLES / "full-elf" / "gemm_2x2.2026-08.elf").read_bytes(),
         **recorded,
     }
     peano = {

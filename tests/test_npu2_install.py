@@ -122,8 +122,13 @@ def test_the_record_has_the_digest_of_every_binary_as_the_wheels_hold_it(install
 
 
 def test_the_record_holds_no_path_of_the_machine(installed):
-    for name in ("install.json", "files.json"):
-        assert str(installed.folder.parents[2]) not in (installed.folder / name).read_text()
+    record = (installed.folder / "install.json").read_text()
+    for place in (
+        str(installed.folder.parents[2]),
+        os.path.dirname(os.path.realpath(sys.executable)),
+        str(Path.home()),
+    ):
+        assert str(place) not in record
 
 
 def test_the_package_that_generators_import_works_in_it(installed):
@@ -632,7 +637,16 @@ def test_any_other_file_that_changed_is_refused_by_name(spoil, named, copy):
     verify_tools(copy)
     with pytest.raises(Refused) as refused:
         verify_install(copy)
-    assert str(refused.value).startswith(named)
+    assert str(refused.value).startswith(f"lib/python{PYTHON}/site-packages/{named}")
+
+
+def test_a_changed_setting_of_the_environment_is_refused(copy):
+    settings = copy.folder / "venv" / "pyvenv.cfg"
+    text = settings.read_text()
+    assert "include-system-site-packages = false" in text
+    settings.write_text(text.replace("packages = false", "packages = true"))
+    with pytest.raises(Refused, match=r"^pyvenv.cfg: expected "):
+        verify_install(copy)
 
 
 def test_a_file_that_changes_after_the_first_look_is_seen_too(copy):
@@ -642,7 +656,7 @@ def test_a_file_that_changes_after_the_first_look_is_seen_too(copy):
     data[0] ^= 1
     path.write_bytes(data)
     os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
-    with pytest.raises(Refused, match=r"^mlir_aie/include/aie_api/aie.hpp: expected "):
+    with pytest.raises(Refused, match=r"^lib/python3[.0-9]+/site-packages/mlir_aie/include/aie_api/aie.hpp: expected "):
         verify_install(copy)
 
 

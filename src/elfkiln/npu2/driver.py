@@ -130,7 +130,7 @@ class _Run:
             self._compile(kernel, design)
         self._check_links(design)
         elf = self._link(design)
-        self._check_elf(elf, generic, pretty)
+        self._check_elf(elf, design, generic, pretty)
         check_unchanged(self.toolchain, tools)
         return BuiltFullElf(elf, generic, pretty, self.log_text(), dict(self.volatile))
 
@@ -247,12 +247,12 @@ class _Run:
             )
         return elf
 
-    def _check_elf(self, elf: Path, generic: str, pretty: str) -> None:
-        from elfkiln.full_elf import read_full_elf
+    def _check_elf(self, elf: Path, design: Design, generic: str, pretty: str) -> None:
+        from elfkiln.full_elf import check_design, read_full_elf
 
         data = elf.read_bytes()
         self.lines.append(f"full ELF {len(data)} bytes sha256:{sha256_hex(data)}")
-        read_full_elf(data)
+        check_design(read_full_elf(data), design)
         for name, content in (("full ELF", data), (PRETTY, pretty.encode()), (GENERIC, generic.encode())):
             for folder in self._own_folders():
                 if folder.encode() in content:

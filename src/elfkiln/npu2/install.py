@@ -5,8 +5,8 @@ that name is a whole install or none. The virtual environment survives the renam
 link to the pinned interpreter) and the tools below site-packages; launcher scripts, which hold the old folder's path,
 are removed. One process installs a digest at a time (file lock); others wait and then find it done.
 
-What a build uses is hashed: the tools before every build, every other file of site-packages once per process and by
-size, times and inode after that (`tree.Guard`).
+What a build uses is hashed: the tools before every build, every other file of the virtual environment once per process
+and by size, times and inode after that (`tree.Guard`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ import os
 import secrets
 import shutil
 import subprocess
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -58,6 +59,8 @@ REDO = "run elfkiln toolchain install target=npu2"
 _LOCK_SECONDS = 3600
 _PROBE_SECONDS = 60.0
 _SPARE_BYTES = 64 << 20
+_REMOVALS = 50
+_REMOVAL_PAUSE = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +133,7 @@ def install(
                 _install_into(part, npu2, Sources(Store(project.store), wheels), find, note, probe_seconds)
                 _publish(part, folder)
             finally:
-                shutil.rmtree(part, ignore_errors=True)
+                _remove(part)
     except OSError as error:
         raise storage_refusal(Path(error.filename or folder), error) from error
     installed = _whole(folder, npu2)
@@ -244,11 +247,11 @@ def _read(folder: Path, pin: Npu2Pin) -> Installed:
         raise Refused(f"toolchain npu2 {pin.digest[:12]} is half-installed ({brief(error, 80)}); {REDO}") from error
     if not whole:
         raise Refused(f"toolchain npu2 {pin.digest[:12]}: {RECORD} is of another install; {REDO} to redo it")
-    return Installed(folder, pin, record, Guard(site_packages(folder, pin.python), expected))
+    return Installed(folder, pin, record, Guard(folder / "venv", expected))
 
 
 @contextlib.contextmanager
-def _alone(folder: Path, note: Note) -> Any:
+def _alone(folder: Path, note: Note) -> Iterator[None]:
     guard = FileLock(folder.parent / f".{folder.name}.lock")
     try:
         try:
@@ -267,7 +270,16 @@ def _alone(folder: Path, note: Note) -> Any:
 def _sweep(folder: Path) -> None:
     """Remove what killed installs of this digest left; the lock says that nobody is at work on them."""
     for left in folder.parent.glob(f".part-{folder.name}-*"):
-        shutil.rmtree(left, ignore_errors=True)
+        _remove(left)
+
+
+def _remove(folder: Path) -> None:
+    """Remove a folder, into which a child of a killed install may still write: pip ends when its files are gone."""
+    for _ in range(_REMOVALS):
+        shutil.rmtree(folder, ignore_errors=True)
+        if not folder.exists():
+            return
+        time.sleep(_REMOVAL_PAUSE)
 
 
 def _publish(part: Path, folder: Path) -> None:
@@ -309,7 +321,7 @@ def _install_into(
     aiecc = _probe_aiecc(pin, part, home, environment, probe_seconds)
     shutil.rmtree(wheelhouse)
     shutil.rmtree(home)
-    files = canonical_json(hash_tree(site_packages(part, pin.python)))
+    files = canonical_json(hash_tree(part / "venv"))
     record = {
         "schema": SCHEMA,
         "target": "npu2",
