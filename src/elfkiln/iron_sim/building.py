@@ -138,9 +138,10 @@ def emit(op: AnyOperation) -> AnyOperation:
     state = current()
     block = state.blocks[-1]
     block.add_op(op)
+    if isinstance(op, DeviceOp) == bool(state.scopes):
+        parent = "builtin.module" if state.scopes else "aie.device"
+        raise MLIRError(f"{op.name}: expects parent op {parent}")
     if not state.scopes:
-        if not isinstance(op, DeviceOp):
-            raise MLIRError(f"{op.name}: expects parent op aie.device")
         return op
     device, scope = state.scopes[-1]
     try:
@@ -216,8 +217,14 @@ def reference(name: str) -> SymbolRefAttr:
 
 
 def constant(value: int, type_: Attribute) -> SSAValue:
-    """Append an `arith.constant`."""
-    if not isinstance(type_, IntegerType | IndexType):
+    """Append an `arith.constant`; `ValueError` when the value does not fit, `MLIRError` for an unsigned type."""
+    if isinstance(type_, IntegerType):
+        if type_.signedness.data is not Signedness.SIGNLESS:
+            raise MLIRError(f"arith.constant: integer return type must be signless, found {type_}")
+        bits = type_.width.data
+        if not -(2 ** (bits - 1)) <= value < 2**bits:
+            raise ValueError(f"the constant {value} does not fit {type_}")
+    elif not isinstance(type_, IndexType):
         raise TypeError(f"expected an integer type for the constant {value}, found {type_}")
     return emit(ConstantOp.create(properties={"value": IntegerAttr(value, type_)}, result_types=[type_])).result
 
