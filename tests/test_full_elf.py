@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import cdo
 from elf_assembler import LOAD_PDI, assemble, gemm_stream, parts, stream_of, task_operations
 from elfkiln.cli import main
 from elfkiln.errors import Differs, Refused
@@ -306,6 +307,7 @@ def test_a_pdi_that_the_file_does_not_have():
         (lambda p: p[:256], "size: expected 400 bytes or more, found 256"),
         (lambda p: bytes(len(p)), "first words"),
         (lambda p: p[:0x20] + b"\x35" + p[0x21:], "checksum of the image header table"),
+        (lambda p: p[:0xA0] + b"A" + p[0xA1:], "checksum of the image header 0"),
         (lambda p: p[:0xD0] + b"\xff" + p[0xD1:], "checksum of the partition header 0"),
         (lambda p: p[:-16], "partition 0"),
         (lambda p: p + bytes(16), "size: expected"),
@@ -319,6 +321,21 @@ def test_a_pdi_that_is_no_whole_image_is_malformed_under_a_right_uid(change, tex
     assert line.split(":")[0] in ("malformed", "truncated")
     assert ".pdi.1" in line
     assert text in line
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_the_tests_own_images_are_those_of_bootgen(path):
+    pdi, _ = parts(path)
+    assert cdo.image(list(cdo.commands(pdi))) == pdi
+
+
+def test_a_core_program_of_more_than_254_words_is_one_long_command():
+    # 3 KiB of program for core (0,4): the short form of a command ends at 254 words.
+    program = (cdo.DMA_WRITE, [0, 0x420000, *range(768)])
+    pdi = cdo.image([*cdo.commands(PDI), program])
+    found = read_full_elf(assemble(pdi, [("seq", STREAM)])).pdis[0]
+    assert found.commands == len(list(cdo.commands(PDI))) + 1
+    assert (0, 4) in found.cores
 
 
 def test_a_changed_pdi_under_the_wider_uid_is_tampered():

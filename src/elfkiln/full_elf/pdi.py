@@ -15,11 +15,14 @@ from elfkiln.limits import WORD_BYTES
 _BUS_WORDS = (0xDD, 0x11223344, 0x55667788, 0x99AABBCC)
 _TABLE_AT, _TABLE_WORDS, _TABLE_VERSION = 4, 32, 0x00040000
 _ID_CODE = 0x14CA8093
-_PARTITION_WORDS = 32
+_IMAGE_WORDS, _PARTITION_WORDS = 16, 32
+_MOST_HEADERS = 32
 _PDI_MARK = 0x50504449
 _CDO_MARK = 0x004F4443
 _CDO_HEADER_WORDS = 5
 _DMA_WRITE, _WRITE, _MASK_WRITE = 0x105, 0x103, 0x102
+_LONG = 255
+"""A command word is length << 16 | id; this length says that the next word has it (xilplmi, XPlmi_CmdSize)."""
 _SMALLEST_WORDS = _TABLE_AT + 3 * _TABLE_WORDS
 
 
@@ -53,9 +56,12 @@ def read_pdi(number: int, data: bytes) -> Pdi:
     for index, value in expected.items():
         if table[index] != value:
             raise bad(MALFORMED, f"{name} table word {index}", expected=f"{value:#x}", found=f"{table[index]:#x}")
+    for index in range(min(table[1], _MOST_HEADERS)):
+        at = table[2] + index * _IMAGE_WORDS
+        _checksum(name, f"image header {index}", words[at : at + _IMAGE_WORDS])
     commands, tiles = 0, set()
     end = 0
-    for index in range(table[3]):
+    for index in range(min(table[3], _MOST_HEADERS)):
         at = table[4] + index * _PARTITION_WORDS
         partition = words[at : at + _PARTITION_WORDS]
         _checksum(name, f"partition header {index}", partition)
@@ -94,16 +100,18 @@ def _configuration(name: str, words: tuple[int, ...]) -> tuple[int, set[tuple[in
         raise bad(MALFORMED, f"{name} padding", expected="zeros", found="other words")
     at, commands, tiles = _CDO_HEADER_WORDS, 0, set()
     while at < end:
-        code, count = words[at] & 0xFFFF, words[at] >> 16
-        if at + 1 + count > end:
-            raise bad(TRUNCATED, f"{name} command at word {at}", expected=f"up to word {end}", found=at + 1 + count)
+        code, count, body = words[at] & 0xFFFF, words[at] >> 16 & 0xFF, at + 1
+        if count == _LONG and body < end:
+            count, body = words[body], body + 1
+        if body + count > end:
+            raise bad(TRUNCATED, f"{name} command at word {at}", expected=f"up to word {end}", found=body + count)
         address = None
         if code in (_WRITE, _MASK_WRITE) and count:
-            address = words[at + 1]
+            address = words[body]
         elif code == _DMA_WRITE and count > 1:
-            address = words[at + 2]
+            address = words[body + 1]
         if address is not None:
             tiles.add((address >> 25, address >> 20 & 0x1F))
         commands += 1
-        at += 1 + count
+        at = body + count
     return commands, tiles
