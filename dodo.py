@@ -21,6 +21,11 @@ PLAN_OPTIONS = (
     {"name": "kernels", "long": "kernels", "type": str, "default": "", "help": "the engine's kernel directory"},
     {"name": "out", "long": "out", "type": str, "default": "", "help": "the file to write or check"},
 )
+COMPARE_OPTIONS = (
+    {"name": "tol", "long": "tol", "type": str, "default": "", "help": "tolerated timing difference in percent"},
+    {"name": "texts", "long": "texts", "type": bool, "default": False, "help": "compare the texts alone"},
+    {"name": "self-test", "long": "self-test", "type": bool, "default": False, "help": "check the comparison itself"},
+)
 VERBS: dict[str, tuple[str, bool, tuple[dict[str, Any], ...]]] = {
     "elfs": ("build, check and register every ELF of model=", False, (JOBS, REBUILD)),
     "check-missing": ("say which ELFs of model= are missing or damaged", False, ()),
@@ -34,6 +39,17 @@ VERBS: dict[str, tuple[str, bool, tuple[dict[str, Any], ...]]] = {
     "explain": ("say why a NAME would be rebuilt", True, ()),
     "verify": ("run every ELF of model= and compare each int32 with numpy", False, ()),
     "design": ("run a generator FILE.py on iron_sim and print its module", True, ()),
+    "lint": ("check a DESIGN.mlir against the array's limits and the tools' traps", True, ()),
+    "inspect": ("say what an ELF FILE is, and whether it is what its name says", True, ()),
+    "compare-runs": ("compare two engine logs: texts and timings", True, COMPARE_OPTIONS),
+    "cross-check": ("name where published geometry contradicts the derivation", True, ()),
+}
+# Tasks whose verb has another name or a first word: doit keeps `list` for itself.
+NAMED: dict[str, tuple[str, tuple[str, ...], str]] = {
+    "models": ("list", (), "list the models, and how much of each is registered"),
+    "toolchain": ("toolchain", ("install",), "install the toolchain of target= (wheels= for a folder of wheels)"),
+    "toolchain-status": ("toolchain", ("status",), "show the pinned toolchains, installed or not, usable or not"),
+    "toolchain-mirror": ("toolchain", ("mirror",), "store the wheels of target npu2 as blobs"),
 }
 
 
@@ -41,6 +57,8 @@ def task_verbs() -> Iterator[dict[str, Any]]:
     """One task per verb."""
     for verb, (doc, takes_words, options) in VERBS.items():
         yield verb_task(verb, given_variables(doit_cmd), options=options, takes_words=takes_words, doc=doc)
+    for name, (verb, words, doc) in NAMED.items():
+        yield verb_task(verb, given_variables(doit_cmd), name=name, first_words=words, doc=doc)
 
 
 def task_test() -> dict[str, Any]:

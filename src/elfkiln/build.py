@@ -20,7 +20,7 @@ from elfkiln.project import Project
 from elfkiln.registry import Entry, load_registry, register
 from elfkiln.requirements import RequirementSet
 from elfkiln.store import Store
-from elfkiln.targets import Builder
+from elfkiln.targets import Builder, headline_of
 from elfkiln.workspace import private_folder, sweep
 
 
@@ -79,7 +79,7 @@ def build_elfs(
     recipe: the report lists it.
     """
     show = progress or Progress.silent()
-    show.headline(f"target {builder.pin.name}, toolchain {builder.pin.digest[:12]} ({builder.describe()})")
+    show.headline(headline_of(builder))
     registered = load_registry(project.registry_file).entries(builder.pin.name)
     todo, refused = plan_jobs(project, builder, sets)
     names = sum(len(job.wanted) for job in todo) + len(refused)

@@ -68,16 +68,19 @@ def verb_task(
     *,
     options: Sequence[dict[str, Any]] = (),
     takes_words: bool = False,
+    name: str | None = None,
+    first_words: Sequence[str] = (),
     doc: str,
 ) -> dict[str, Any]:
     """Return the doit task of a verb.
 
     `variables` are the `key=value` words given to doit; `options` are doit parameters whose values, when given, are
     passed on as the verb's own flags (`-n 2`, `--rebuild`); `takes_words` passes the words after the task's name.
+    `name` is the task's where it is not the verb's; `first_words` are passed before all others.
     """
 
     def action(**given: Any) -> bool | BaseFail:
-        passed = [f"{key}={value}" for key, value in variables.items()]
+        passed = [*first_words, *(f"{key}={value}" for key, value in variables.items())]
         for option in options:
             value = given[option["name"]]
             flag = f"-{option['short']}" if "short" in option else f"--{option['long']}"
@@ -88,7 +91,7 @@ def verb_task(
         return run_verb(verb, [*passed, *given.get("words", [])])
 
     task: dict[str, Any] = {
-        "basename": verb,
+        "basename": name or verb,
         "doc": doc,
         "params": list(options),
         "verbosity": 2,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from elfkiln.artifact_set import Requirement, RequirementSet, Use
 from elfkiln.contract import PLAN_FILE
 from elfkiln.errors import Refused
+from elfkiln.plan.model import Plan
 from elfkiln.project import Project
 from elfkiln.role_table import ROLES_FILE, checked_model_name, read_role_table
 
@@ -42,13 +43,20 @@ def model_requirements(project: Project, model: str, layout: str | None = None) 
     raise Refused(f"model={model}: no plan.json or roles.yaml in plans/{model}; known models: {known}")
 
 
+def model_plan(project: Project, model: str) -> Plan | None:
+    """Return the plan of a model below plans/, None when it has only a role table; raises `Refused` as the loader."""
+    folder = project.plans / checked_model_name(model)
+    if not (folder / PLAN_FILE).is_file():
+        return None
+    from elfkiln.plan.loader import load_plan
+
+    return load_plan(folder)
+
+
 def model_dimensions(project: Project, model: str) -> tuple[int, int]:
     """Return the hidden size and the number of layers of a model; raises `Refused` as `model_requirements` does."""
-    folder = project.plans / checked_model_name(model)
-    if (folder / PLAN_FILE).is_file():
-        from elfkiln.plan.loader import load_plan
-
-        plan = load_plan(folder)
+    plan = model_plan(project, model)
+    if plan is not None:
         return plan.hidden, len(plan.layers)
-    table = read_role_table(folder / ROLES_FILE)
+    table = read_role_table(project.plans / model / ROLES_FILE)
     return table.hidden, sum(table.layers.values())

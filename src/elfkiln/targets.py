@@ -62,6 +62,11 @@ def builder_for(project: Project, target: str | None) -> Builder:
     return NpuBuilder(project, pin)
 
 
+def headline_of(builder: Builder) -> str:
+    """Return the first line of everything that builds: for which target, with which toolchain."""
+    return f"target {builder.pin.name}, toolchain {builder.pin.digest[:12]} ({builder.describe()})"
+
+
 class SimBuilder:
     """Target sim: iron_sim runs the generator, and zig compiles C that executes the design's data movement."""
 

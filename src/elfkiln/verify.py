@@ -59,7 +59,7 @@ class Check:
         verdict = "ok" if self.passed else "FAILED"
         wish = " (must differ)" if self.must_differ else ""
         return (
-            f"{verdict}  {', '.join(self.names)}: {self.what}{wish}: {self.elements} int32 compared, "
+            f"{verdict}  {', '.join(self.names)}: {self.what}{wish}: {self.elements} compared, "
             f"{self.mismatched} differ, largest difference {self.largest}"
         )
 
@@ -111,7 +111,9 @@ def verify_set(
     registered by this. For target npu2 the very design that went into the full ELF is compiled for the simulator.
     Geometries run `jobs` at a time. Raises `Refused` for a layout without defined bytes.
     """
-    results: list[Check | Problem] = []
+    results: list[Check | Problem] = list(layout_checks(wanted.layout))
+    for result in results:
+        say(result.line())
     sealed = [need for need in wanted.requirements if need.name is None]
     with private_folder(project.out / "work") as folder, ThreadPoolExecutor(jobs) as pool:
         bench = _Bench(project, builder, folder)
@@ -293,8 +295,36 @@ def _wrong_packing(ways: list[_Runnable], a: Int8, b: Int8, outputs: dict[str, I
             yield _compare(way.names, f"{way.kind} {what}", found, outputs[way.kind], must_differ=True)
 
 
+def layout_checks(layout: str) -> Iterator[Check]:
+    """The offset map over a 128 x 256 image of 2 x 2 tiles: a bijection, where the bytes lie, and which tile order.
+
+    All 32,768 positions are compared with where a packed image that holds its own element numbers has them, and the
+    map's tile bases with the written rule: tile (ki, nt) begins at (nt * 2 + ki) tiles in nt-major order.
+    """
+    K, N = 2 * contract.TILE_K, 2 * contract.TILE_N
+    k, n = np.indices((K, N))
+    places = layouts.offset(k, n, K, N, layout)
+    slots = places.byte * 8 + places.bit
+    names = (f"layout {layout}",)
+    step = 8 * layouts.packed_bytes(K, N, layout) // (K * N)
+    yield _compare(names, "offsets are a bijection", np.sort(slots, axis=None), np.arange(K * N) * step)
+    # Each image holds one base-3 digit of the element numbers, so that ternary layouts can carry them too.
+    numbers, found = k * N + n, np.zeros((K, N), np.int64)
+    for digit in range(10):
+        packed = layouts.pack((numbers // 3**digit % 3 - 1).astype(np.int8), layout).view(np.uint8)
+        codes = packed[places.byte] >> places.bit.astype(np.uint8)
+        digits = codes.view(np.int8) + 1 if step == 8 else codes & 3
+        found += digits.astype(np.int64) * 3**digit
+    yield _compare(names, "packed elements lie at their offsets", found, numbers)
+    if layout != "rm":
+        tiles = np.arange(4).reshape(2, 2)
+        base = slots[:: contract.TILE_K, :: contract.TILE_N] // (8 * contract.TILE_K * contract.TILE_N * step // 8)
+        yield _compare(names, "tiles of a 2 x 2 image lie nt-major", base, tiles.T)
+        yield _compare(names, "tiles of a 2 x 2 image lie ki-major", base, tiles, must_differ=True)
+
+
 def _compare(
-    names: tuple[str, ...], what: str, found: Int32, expected: NDArray[Any], *, must_differ: bool = False
+    names: tuple[str, ...], what: str, found: NDArray[Any], expected: NDArray[Any], *, must_differ: bool = False
 ) -> Check:
     difference = np.abs(found.astype(np.int64) - expected.astype(np.int64))
     return Check(

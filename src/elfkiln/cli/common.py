@@ -14,7 +14,7 @@ from elfkiln.plan.loader import load_plan, plan_file, require_target
 from elfkiln.plan.model import Plan
 from elfkiln.plan.requirements import folder_requirements, plan_requirements
 from elfkiln.project import Project, find_project
-from elfkiln.requirements import all_models, model_requirements
+from elfkiln.requirements import all_models, model_plan, model_requirements
 from elfkiln.toolchain_lock import read_lock
 
 ROOT = {"root": "the elfkiln checkout (default: the nearest one upwards)"}
@@ -76,8 +76,14 @@ def sets_of(project: Project, arguments: Arguments, verb: str) -> tuple[Requirem
     planned = planned_model(project, arguments, verb)
     if planned is not None:
         return (planned.wanted,)
-    layout = arguments.keys.get("layout")
-    return tuple(model_requirements(project, model, layout) for model in models_of(project, arguments, verb))
+    layout, target = arguments.keys.get("layout"), target_of(project, arguments)
+    sets = []
+    for model in models_of(project, arguments, verb):
+        sets.append(model_requirements(project, model, layout))
+        plan = model_plan(project, model)
+        if plan is not None:
+            require_target(plan, target)
+    return tuple(sets)
 
 
 def one_set_of(project: Project, arguments: Arguments, verb: str) -> RequirementSet:

@@ -6,7 +6,7 @@ from elfkiln.cli.arguments import Arguments, Spec
 from elfkiln.cli.common import LAYOUT, MODEL, PLAN, ROOT, TARGET, print_json, project_of, sets_of
 from elfkiln.cli.elfs import job_count
 from elfkiln.errors import EXIT_DONE
-from elfkiln.targets import builder_for
+from elfkiln.targets import builder_for, headline_of
 
 HELP = "run every ELF of a model at full size and compare each int32 with numpy"
 SPEC = Spec(
@@ -28,6 +28,8 @@ def run(arguments: Arguments) -> int:
     quiet = arguments.json or "--quiet" in arguments.flags
     code = EXIT_DONE
     tables = []
+    if not arguments.json:
+        print(headline_of(builder), flush=True)
     for wanted in sets_of(project, arguments, "verify"):
 
         def say(line: str) -> None:
