@@ -675,14 +675,14 @@ class _CoreLowering:
             return f"there is no FIFO {name}"
         tile = self.core.tile
         if port == "produce" and fifo.producer != tile:
-            return f"{tile} does not produce {name}, {fifo.producer} does"
+            return f"{tile} does not produce {name}; its producer is {fifo.producer}"
         if port == "consume" and tile not in fifo.consumers:
-            return f"{tile} does not consume {name}, {_tiles(fifo.consumers)} does"
+            return f"{tile} does not consume {name}; its consumers are {_tiles(fifo.consumers)}"
         if count < 1:
             return "it takes at least 1 object"
         end = 0 if port == "produce" else 1 + fifo.consumers.index(tile)
         if count > depth_at(fifo, end):
-            return f"{name} has {depth_at(fifo, end)} objects there"
+            return f"the depth of {name} there is {depth_at(fifo, end)}"
         return None
 
     def call(
@@ -750,7 +750,7 @@ def _link_words(link: Link) -> str:
 
 
 def _tiles(tiles: tuple[Tile, ...]) -> str:
-    return str(tiles[0]) if len(tiles) == 1 else f"{tiles[0]} and {len(tiles) - 1} more"
+    return ", ".join(map(str, tiles))
 
 
 def _pieces(what: str, whole: Fifo, pieces: list[Fifo], offsets: tuple[int, ...]) -> Iterator[int]:

@@ -70,16 +70,6 @@ static bool run_agent(void) {
     return true;
 }
 
-static sim_end *task_end(const sim_task *task) {
-    sim_stream *stream = &DESIGN->streams[task->stream];
-    if (!task->drains)
-        return &stream->source;
-    for (uint32_t i = 0; i < stream->sink_count; ++i)
-        if (!stream->sinks[i].count)
-            return &stream->sinks[i];
-    return NULL;
-}
-
 /* Fails at the current step with `format`; says that nothing was changed by the step. */
 static bool refuse_step(int code, const char *format, int64_t number) {
     if (fail_step(code))
@@ -283,7 +273,8 @@ static bool check_pool(const sim_pool *pool) {
     if (!left)
         return true;
     if (fail(CODE_LEFT)) {
-        text_add("%s ends: %d objects of %s are left at %s", run.sequence->name, (int64_t)left, pool->name, pool->tile);
+        text_add("%s ends: %s at %s still has ", run.sequence->name, pool->name, pool->tile);
+        text_objects(left);
         if (pool->reader_took > pool->reader_gave)
             text_add(", %d of them taken and not released", (int64_t)(pool->reader_took - pool->reader_gave));
         if (pool->reader != SIM_NONE) {
@@ -323,8 +314,8 @@ static bool check_array(void) {
             if (fail(CODE_LEFT)) {
                 text_add("%s ends: ", run.sequence->name);
                 text_core(core);
-                text_add(" is in the middle of an object of %s: it consumed %d objects since it acquired it",
-                         port->fifo, (int64_t)(core->consumed - port->consumed));
+                text_add(" is in the middle of an object of %s: since it acquired it, it consumed ", port->fifo);
+                text_objects(core->consumed - port->consumed);
             }
             return false;
         }

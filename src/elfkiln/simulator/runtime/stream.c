@@ -12,6 +12,17 @@ static const sim_task *front_task(const sim_end *end) {
     return &run.sequence->tasks[queue_front(&end->queue)];
 }
 
+/* The end of a task's stream at the shim. */
+static sim_end *task_end(const sim_task *task) {
+    sim_stream *stream = &DESIGN->streams[task->stream];
+    if (!task->drains)
+        return &stream->source;
+    for (uint32_t i = 0; i < stream->sink_count; ++i)
+        if (!stream->sinks[i].count)
+            return &stream->sinks[i];
+    return NULL;
+}
+
 static void open_task(sim_end *end) {
     const sim_task *task = front_task(end);
     cursor_start(&end->cursor, run.arguments[task->argument], &task->pattern);

@@ -53,6 +53,11 @@ static void text_add(const char *format, ...) {
     __builtin_va_end(values);
 }
 
+/* Appends e.g. `1 object` or `2 objects`. */
+static void text_objects(uint64_t count) {
+    text_add(count == 1 ? "%d object" : "%d objects", (int64_t)count);
+}
+
 /* Copies the line to the caller, cut to its capacity and always ended. */
 static void text_give(char *message, size_t capacity) {
     if (!message || !capacity)
