@@ -19,6 +19,7 @@ from pathlib import Path
 from elfkiln.npu2.interpreter import Interpreter
 from elfkiln.project import Project
 from elfkiln.toolchain_lock import read_lock
+from object_assembler import ALLOC, EXECUTE, FUNCTION, GLOBAL, PROGBITS, kernel_object
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 EXAMPLES = CHECKOUT / "tests" / "examples"
@@ -189,8 +190,12 @@ text = source.read_text()
 for name in re.findall(r'#include "([^"]+)"', text):
     if not ((source.parent / name).is_file() or Path("kernels", name).is_file()):
         sys.exit(f"{source}:1:10: fatal error: '{name}' file not found")
+pb16i = "pb16i" in out.name or "other-entries" in told
+data = (Path(__file__).resolve().parent / ("pb16i.o" if pb16i else "i8.o")).read_bytes()
+if "no-object" in told:
+    data = b"no object"
 if "no-output" not in told:
-    out.write_bytes((Path(__file__).resolve().parent / "recorded.o").read_bytes())
+    out.write_bytes(data)
 """
 )
 
@@ -340,7 +345,8 @@ def make_standins(
     peano = {
         "+llvm-aie/bin/clang": _IDLE,
         "+llvm-aie/bin/clang++": _CLANG,
-        "llvm-aie/bin/recorded.o": kernel_object(),
+        "llvm-aie/bin/i8.o": object_with("zero_i32", "matmul_i8_i32"),
+        "llvm-aie/bin/pb16i.o": object_with("zero_i32", "matmul_pb16i_i32"),
     }
     for files in (mlir, peano):
         for name in leave_out:
@@ -361,9 +367,10 @@ def make_standins(
     return made
 
 
-def kernel_object() -> bytes:
-    """The bytes of a microkernel object that passes the object lint."""
-    return b"\\x7fELF" + bytes(200)
+def object_with(*entries: str) -> bytes:
+    """The bytes of an object shaped like Peano's that defines these entries."""
+    text = (".text", PROGBITS, ALLOC | EXECUTE, 256)
+    return kernel_object((text,), tuple((name, GLOBAL, FUNCTION, 1, 64) for name in entries))
 
 
 def this_python(version: str) -> Interpreter:

@@ -151,7 +151,7 @@ def test_the_log_says_what_ran_and_what_came_of_it(toolchain, tmp_path):
 def test_the_sources_that_enter_a_recipe(toolchain):
     kernel_root = toolchain.folder.parents[2] / "kernels"
     digests = source_digests(kernel_root, [KERNEL], "get-full-elf")
-    assert set(digests) == {"mm.cc", "mm.h", "aiecc command line get-full-elf"}
+    assert set(digests) == {"kernels/mm.cc", "kernels/mm.h", "aiecc command line get-full-elf"}
     assert all(re.fullmatch(r"[0-9a-f]{64}", digest) for digest in digests.values())
 
 
@@ -159,7 +159,7 @@ def test_the_builder_of_the_target_drives_it(toolchain, tmp_path):
     project = Project(toolchain.folder.parents[2])
     builder = builder_for(project, "npu2")
     assert builder.describe() == toolchain.describe()
-    assert set(builder.sources(generator())) == {"mm.cc", "mm.h", "aiecc command line get-full-elf"}
+    assert set(builder.sources(generator())) == {"kernels/mm.cc", "kernels/mm.h", "aiecc command line get-full-elf"}
     built = builder.build(generator(), tmp_path / "build")
     assert (built.elf.read_bytes(), built.design) == (ELF, GENERIC)
     assert built.log.startswith(f"toolchain npu2 sha256:{toolchain.pin.digest}\n")
@@ -354,6 +354,8 @@ def test_an_object_in_the_callers_folder_is_not_picked_up(toolchain, tmp_path, m
         ("no-output", "clang++: exit code 0, but it wrote no mm_16x64x128.o"),
         ("fails", "clang++: mm.cc: exit code 1: clang++: error: told to fail"),
         ("killed", "clang++: mm.cc: killed by signal 11 (SIGSEGV)"),
+        ("no-object", "mm_16x64x128.o: object file: expected a relocatable ELF"),
+        ("other-entries", "mm_16x64x128.o: entry matmul_i8_i32: expected a global function"),
     ],
 )
 def test_a_microkernel_that_does_not_compile(told, expected, toolchain, tmp_path):

@@ -38,10 +38,16 @@ def test_included_files_are_found_beside_the_file_and_below_the_root(kernels):
 
 def test_digests_are_of_those_files(kernels):
     digests = source_digests(kernels, [kernel(), kernel(object_name="mm_16x64x128.o")])
-    assert digests["mm.cc"] == hashlib.sha256((kernels / "mm.cc").read_bytes()).hexdigest()
-    assert set(digests) == {"mm.cc", "mm_common.h", "shared/loops.h", "shared/types.h"}
+    assert digests["kernels/mm.cc"] == hashlib.sha256((kernels / "mm.cc").read_bytes()).hexdigest()
+    files = ("mm.cc", "mm_common.h", "shared/loops.h", "shared/types.h")
+    assert set(digests) == {f"kernels/{name}" for name in files}
     (kernels / "shared" / "types.h").write_text("changed\n")
-    assert source_digests(kernels, [kernel()])["shared/types.h"] != digests["shared/types.h"]
+    assert source_digests(kernels, [kernel()])["kernels/shared/types.h"] != digests["kernels/shared/types.h"]
+
+
+def test_the_real_microkernels_need_their_shared_headers_and_not_the_host_header():
+    for source in ("mm_i8.cc", "mm_pb16i.cc"):
+        assert source_files(CHECKOUT / "kernels", source) == ("gemm_tile.h", "kernel_entry.h", source)
 
 
 def test_the_copy_holds_those_files_and_not_the_header_for_the_host(kernels, tmp_path):

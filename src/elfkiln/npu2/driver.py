@@ -210,10 +210,13 @@ class _Run:
         self._lint_object(path, kernel, design)
 
     def _lint_object(self, path: Path, kernel: KernelObject, design: Design) -> None:
-        from elfkiln.kernel_object import lint_object
+        from elfkiln.kernel_object import check_object
+        from elfkiln.lint import budgets
 
-        entries = tuple(k.name for k in design.kernels if k.link_with == kernel.object_name)
-        lint_object(path.read_bytes(), entries)
+        entries = [k.name for k in design.kernels if k.link_with == kernel.object_name]
+        room = min((budget.free for budget in budgets(design) if budget.tile.kind == "core"), default=None)
+        warnings = check_object(path.read_bytes(), entries=entries, machine="aie2p", room=room, name=kernel.object_name)
+        self.lines += [f"object lint: {finding.line}" for finding in warnings]
 
     def _check_links(self, design: Design) -> None:
         """Raise when the design links an object that this build did not make: aiecc would look for it elsewhere."""

@@ -14,7 +14,7 @@ from elfkiln.files import storage_refusal
 from elfkiln.npu2.pin import Npu2Pin
 
 SOURCES = "kernels"
-"""The folder, below the build's private one, that holds the copies of the sources; part of no object's bytes."""
+"""The folder of the sources, in a project and, with copies of what is needed, in a build."""
 
 _QUOTED_INCLUDE = re.compile(rb'^[ \t]*#[ \t]*include[ \t]*"([^"\r\n]+)"', re.MULTILINE)
 _OBJECT_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*\.o", re.ASCII)
@@ -64,9 +64,9 @@ def _inside(root: Path, path: Path, what: str) -> Path | None:
 
 
 def source_digests(kernel_root: Path, kernels: Iterable[KernelObject]) -> dict[str, str]:
-    """Return the sha256 of every source file the kernels compile from, by relative name."""
+    """Return the sha256 of every source file the kernels compile from, named `kernels/<relative name>`."""
     names = {name for kernel in kernels for name in source_files(kernel_root, kernel.source)}
-    return {name: file_sha256(kernel_root / name) for name in sorted(names)}
+    return {f"{SOURCES}/{name}": file_sha256(kernel_root / name) for name in sorted(names)}
 
 
 def check_objects(kernels: Iterable[KernelObject]) -> None:
