@@ -132,6 +132,8 @@ REFUSED = {
     ),
     "scalar FIFO": ("object_fifo('f', shim, one, 2, np.int8)", TypeError, "expected an array type, found i8"),
     "scalar sequence": ("@runtime_sequence(np.int32)\ndef s(A): pass", TypeError, "expected an array type, found i32"),
+    "no dtype": ("external_func('f', inputs=[np.ndarray[(4,), np.int8]])", TypeError, "expected np.ndarray"),
+    "no shape": ("external_func('f', inputs=[np.ndarray[np.int8]])", TypeError, "f: input 0: "),
     "tuple of inputs": ("external_func('f', inputs=(T64,))", TypeError, "inputs: expected a list, found tuple"),
     "kernel keyword": ("external_func('f', inputs=[T64], object_file='k.o')", TypeError, "unexpected keyword argument"),
     "kernel name": ("external_func(5, inputs=[T64])", TypeError, "expected a name, found int"),
@@ -209,6 +211,14 @@ REFUSED = {
     "link of a tile": ("object_fifo_link(mem, mem)", TypeError, "expected FIFOs or their names"),
     "no shared tile": (
         "a = object_fifo('a', shim, mem, 2, T64)\nb = object_fifo('b', one, two, 2, T64)\nobject_fifo_link(a, b)",
+        MLIRError,
+        "must have a link point",
+    ),
+    "outputs at two tiles": (
+        (
+            "a = object_fifo('a', shim, mem, 2, T256)\nb = object_fifo('b', mem, one, 2, T64)\n"
+            "c = object_fifo('c', tile(1, 1), two, 2, T64)\nobject_fifo_link(a, [b, c], [], [0, 64])"
+        ),
         MLIRError,
         "must have a link point",
     ),
@@ -354,6 +364,11 @@ REFUSED = {
         MLIRError,
         r"the core on core\(0,2\) cannot reach a buffer of core\(4,4\)",
     ),
+    "a far buffer as argument": (
+        ("b = buffer(tile(4, 4), T64, 'b')\nf = external_func('f', inputs=[T64])\n@core(one)\ndef body(): f(b)"),
+        MLIRError,
+        r"func.call: the core on core\(0,2\) cannot reach a buffer of core\(4,4\)",
+    ),
     "a shim buffer": ("buffer(shim, I64, 'b')", MLIRError, "a shim tile has no memory"),
     "a buffer's address": ("buffer(one, I64, 'b', address=1024)", NotImplementedError, "address= is not supported"),
     "a far lock": (
@@ -464,6 +479,11 @@ REFUSED = {
         "from aie.helpers.taplib import TensorAccessPattern\nTensorAccessPattern((256,), 0, [4], [-1])",
         ValueError,
         "no stride may be negative",
+    ),
+    "a chain of descriptors": (
+        sequence("with bds(dma_configure_task_for(fifo)) as bd:", "    with bd[1]: pass"),
+        NotImplementedError,
+        "chains of buffer descriptors",
     ),
     "task of another sequence": (
         sequence("global t", "t = shim_dma_single_bd_task(fifo, A, sizes=[1, 1, 1, 64])")

@@ -96,7 +96,7 @@ def read_design(text: str, *, name: str = "design") -> Design:
     `Refused` with one line for anything else than one whole module with one npu2 device.
     """
     with _refusals_of(name):
-        return _read(text)
+        return _read(text)[0]
 
 
 def parse_design_module(text: str, *, name: str = "design") -> ModuleOp:
@@ -115,10 +115,11 @@ def _refusals_of(name: str) -> Iterator[None]:
         raise Refused(f"{name}: {refused}") from None
 
 
-# A build runs a generator, lints the design and compiles it: each reads the same text.
+# A build runs a generator, lints the design, compiles it and notes its digest: each reads the same text.
 @lru_cache(maxsize=4)
-def _read(text: str) -> Design:
-    return _Reader().device(_only_device(_parse(text)))
+def _read(text: str) -> tuple[Design, str]:
+    module = _parse(text)
+    return _Reader().device(_only_device(module)), sha256_hex(canonical_text(module).encode())
 
 
 def _parse(text: str) -> ModuleOp:
@@ -166,7 +167,8 @@ def design_digest(text: str, *, name: str = "design") -> str:
 
     Raises `Refused` as `read_design` does.
     """
-    return sha256_hex(canonical_text(parse_design_module(text, name=name)).encode())
+    with _refusals_of(name):
+        return _read(text)[1]
 
 
 def _refuse_other_text(text: str) -> None:

@@ -35,7 +35,7 @@ def run_generator(program: str, *, workdir: Path, timeout: float = 120.0, name: 
         workdir.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix="generator-", dir=workdir, ignore_cleanup_errors=True) as folder:
             private = Path(folder)
-            (private / "generator.py").write_bytes(program.encode("utf-8"))
+            (private / "generator.py").write_bytes(program.encode("utf-8", "surrogatepass"))
             output, failure = _run_child(private, timeout)
     except OSError as error:
         raise storage_refusal(workdir, error) from error

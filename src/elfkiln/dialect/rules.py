@@ -51,7 +51,7 @@ def symbol(attribute: Attribute) -> str:
 
 
 def tile_of(value: SSAValue, what: str) -> Tile:
-    """Return the place of the `aie.tile` that made a value; `what` names the user of the value."""
+    """Return the place of the `aie.tile` that made a value; `what` names the value's user."""
     owner = value.owner
     if not isinstance(owner, aie.TileOp):
         raise VerifyException(f"{what}: expected an aie.tile, found {_origin(value)}")
@@ -186,12 +186,10 @@ class Scope:
             raise VerifyException(f"{what}: needs FIFOs on both sides")
         if len(ins) > 1 and len(outs) > 1:
             raise VerifyException(f"{what}: does not support 'join' and 'distribute' at the same time")
-        here = {tile_of(f.producer, what) for f in outs}
-        for fifo in ins:
-            here &= {tile_of(consumer, what) for consumer in fifo.consumers}
-        if len(here) != 1:
+        producers = {tile_of(fifo.producer, what) for fifo in outs}
+        tile = producers.pop()
+        if producers or any(tile not in [tile_of(end, what) for end in fifo.consumers] for fifo in ins):
             raise VerifyException(f"{what}: must have a link point, i.e., a shared tile between objectFifos")
-        tile = here.pop()
         join, distribute = len(ins) > 1, len(outs) > 1
         if (join or distribute) and tile.kind != "mem":
             raise VerifyException(f"{what}: join and distribute are available on mem tiles only, found {tile}")
@@ -293,7 +291,7 @@ class Scope:
             raise VerifyException(f"{op.name}: expected {acquire.subview.type.element_type}, found {op.output.type}")
 
     def _call(self, op: CallOp) -> None:
-        core_of(op)
+        core = tile_of(core_of(op).tile, op.name)
         name = symbol(op.callee)
         callee = self._lookup(op.callee, op.name)
         if not isinstance(callee, FuncOp):
@@ -301,6 +299,8 @@ class Scope:
         wanted, given = callee.function_type.inputs.data, op.operand_types
         if len(wanted) != len(given):
             raise VerifyException(f"{op.name}: {name} takes {len(wanted)} arguments, found {len(given)}")
+        for value in op.arguments:
+            self._reach(op, core, value)
         for position, (want, have) in enumerate(zip(wanted, given, strict=True)):
             if want != have:
                 raise VerifyException(
@@ -331,9 +331,11 @@ class Scope:
         _one_value(op, op.value, len(op.value_operand))
 
     def _load(self, op: LoadOp) -> None:
-        buffer = op.memref.owner
-        if isinstance(buffer, aie.BufferOp):
-            core, owner = tile_of(core_of(op).tile, op.name), tile_of(buffer.tile, op.name)
+        self._reach(op, tile_of(core_of(op).tile, op.name), op.memref)
+
+    def _reach(self, op: Operation, core: Tile, value: SSAValue) -> None:
+        if isinstance(value.owner, aie.BufferOp):
+            owner = tile_of(value.owner.tile, op.name)
             if not within_reach(core, owner):
                 raise VerifyException(f"{op.name}: the core on {core} cannot reach a buffer of {owner}")
 

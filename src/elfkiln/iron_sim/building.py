@@ -265,10 +265,13 @@ def array_type_of(given: object, what: str) -> MemRefType:
 def _type_of(given: Any) -> Attribute:
     if getattr(given, "__origin__", None) is not np.ndarray:
         return _element(given)
-    shape, dtype = given.__args__
+    arguments = given.__args__
+    if len(arguments) != 2 or getattr(arguments[1], "__origin__", None) is not np.dtype:
+        raise TypeError(f"expected np.ndarray[(sizes), np.dtype[element]], found {given}")
+    shape, element = arguments[0], arguments[1].__args__[0]
     if not isinstance(shape, tuple) or not all(type(size) is int and size > 0 for size in shape):
         raise TypeError(f"np.ndarray shape must be a tuple of positive integers, found {shape}")
-    return MemRefType(_element(dtype.__args__[0]), shape)
+    return MemRefType(_element(element), shape)
 
 
 def _element(scalar: Any) -> IntegerType:

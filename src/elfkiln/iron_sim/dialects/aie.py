@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from enum import IntEnum
 from typing import Any, NoReturn
 
@@ -527,10 +527,22 @@ def use_lock(lock: Lock, action: LockAction, *, value: int | Value = 1) -> None:
     )
 
 
+class _Blocks:
+    """The blocks of a task, by index; elfkiln's tasks have one buffer descriptor and so one block."""
+
+    def __init__(self, block: Block) -> None:
+        self._block = block
+
+    def __getitem__(self, index: int) -> AbstractContextManager[None]:
+        if index != 0:
+            raise NotImplementedError(f"bds: chains of buffer descriptors are not supported by elfkiln's aie ({index})")
+        return inserting(self._block)
+
+
 @contextmanager
-def bds(parent: Any) -> Iterator[list[Any]]:
-    """Hand out the blocks of a task; elfkiln's tasks have one, so only index 0 is there."""
-    yield [inserting(parent.op.body.block)]
+def bds(parent: Any) -> Iterator[_Blocks]:
+    """Hand out the blocks of a task: `with bds(task) as bd:` and `with bd[0]:`."""
+    yield _Blocks(parent.op.body.block)
 
 
 flow = absent("flow")
