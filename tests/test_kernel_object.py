@@ -39,7 +39,9 @@ def rules(data: bytes, machine: str = "aie2p", entries=ENTRIES, **more) -> list[
 
 
 def message(data: bytes, rule: str, machine: str = "aie2p", entries=ENTRIES, **more) -> str:
-    return next(f.message for f in lint_object(data, entries=entries, machine=machine, **more) if f.rule == rule)
+    found = next(f.message for f in lint_object(data, entries=entries, machine=machine, **more) if f.rule == rule)
+    assert found.startswith("object: ")
+    return found.removeprefix("object: ")
 
 
 # --- objects shaped like Peano's ----------------------------------------------------------------------------------

@@ -565,6 +565,7 @@ def test_a_design_just_outside_is_told_with_place_limit_value_and_source(rule):
     if bound is not None:
         assert (first.limit, first.value) == (bound, value)
     assert first.source
+    assert first.message.startswith(f"{where}: ")
     assert "\n" not in first.line
 
 

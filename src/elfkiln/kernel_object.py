@@ -95,7 +95,7 @@ def check_object(
     errors = [finding for finding in findings if finding.severity == ERROR]
     if errors:
         more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
-        raise BuildFailed(f"{name}: {errors[0].message}{more}")
+        raise BuildFailed(f"{errors[0].message}{more}")
     return findings
 
 
@@ -171,9 +171,8 @@ class _Findings:
     ) -> None:
         bound = expected.value if isinstance(expected, Limit) else expected
         value = found if isinstance(found, int) else str(found)
-        text = (
-            f"{what}: expected {'at most ' if isinstance(expected, Limit) else ''}{_text(bound)}, found {_text(found)}"
-        )
+        most = "at most " if isinstance(expected, Limit) else ""
+        text = f"{self.name}: {what}: expected {most}{_text(bound)}, found {_text(found)}"
         text += f"; {note}" if note else ""
         row = Finding(
             rule, severity, self.name, bound if isinstance(bound, int) else str(bound), value, source, brief(text, 600)

@@ -11,7 +11,10 @@ from elfkiln.lint.rules import ERROR, rule
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One rule broken in one place: `where` names the tile, FIFO or task, `source` who sets the limit."""
+    """One rule broken in one place: `where` names the tile, FIFO or task, `source` who sets the limit.
+
+    `message` is the whole sentence: place, what was expected, what was found, and what later tools do about it.
+    """
 
     rule: str
     severity: str
@@ -24,7 +27,7 @@ class Finding:
     @property
     def line(self) -> str:
         """The finding on one line, as `elfkiln lint` prints it."""
-        return f"{self.severity} {self.rule} {self.where}: {self.message} [{self.source}]"
+        return f"{self.severity} {self.rule} {self.message} [{self.source}]"
 
 
 @dataclass(slots=True)
@@ -50,7 +53,7 @@ class Findings:
             return
         bound = limit.value if isinstance(limit, Limit) else limit
         source = limit.source if isinstance(limit, Limit) else broken.source
-        text = what
+        text = f"{where}: {what}"
         if bound is not None:
             least_or_most = "at most " if isinstance(limit, Limit) else ""
             text += f": expected {least_or_most}{_text(bound)}, found {_text(value)}"
