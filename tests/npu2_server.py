@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from unittest import mock
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -79,7 +81,9 @@ def serve():
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()
     try:
-        yield server
+        # A proxy of the machine is not asked for the loopback address.
+        with mock.patch.dict(os.environ, {"no_proxy": "127.0.0.1", "NO_PROXY": "127.0.0.1"}):
+            yield server
     finally:
         server.closing.set()
         server.shutdown()

@@ -159,7 +159,8 @@ def test_the_mirror_is_enough(standins, tmp_path):
     assert install(project, find=this_python).tool("aiecc").is_file()
 
 
-def test_a_damaged_mirror_is_not_used(standins, tmp_path):
+def test_a_damaged_mirror_is_not_used(standins, tmp_path, monkeypatch):
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
     rows = [wheel.row(f"http://127.0.0.1:9/{wheel.path.name}") for wheel in standins.wheels.values()]
     project = standins.project(tmp_path / "project", wheels=rows)
     store = Store(project.store)

@@ -32,9 +32,9 @@ def source_files(kernel_root: Path, source: str) -> tuple[str, ...]:
     if first is None:
         raise Refused(f"kernels/{source}: missing; the family that names it cannot be built")
     found: dict[str, None] = {}
-    todo = [first]
-    while todo:
-        path = todo.pop()
+    waiting = [first]
+    while waiting:
+        path = waiting.pop()
         name = path.relative_to(root).as_posix()
         if name in found:
             continue
@@ -48,7 +48,7 @@ def source_files(kernel_root: Path, source: str) -> tuple[str, ...]:
             for place in (path.parent / included, root / included):
                 inside = _inside(root, place, f'{name}: #include "{included}"')
                 if inside is not None:
-                    todo.append(inside)
+                    waiting.append(inside)
                     break
     return tuple(sorted(found))
 
