@@ -14,6 +14,7 @@ import numpy as np
 
 from elfkiln.contract import ARGUMENT_C
 from elfkiln.design import (
+    ELEMENT_BYTES,
     Acquire,
     AwaitTask,
     Buffer,
@@ -47,7 +48,7 @@ from elfkiln.design import (
 )
 from elfkiln.errors import Refused
 from elfkiln.limits import limit
-from elfkiln.lint.placement import depth_at, link_tile, max_acquires, shared_tile
+from elfkiln.lint.placement import depth_at, link_tile, max_acquires, shared_tile, statements
 from elfkiln.simulator.pattern import MOST_DIMS, Pattern, pattern_of, task_dims
 
 MOST_ARGUMENTS = 3
@@ -55,12 +56,14 @@ MOST_ARGUMENTS = 3
 
 MOST_KERNEL_ARGUMENTS = 8
 MOST_NESTED_LOOPS = 8
+MOST_COUNT = 1 << 16
 MOST_BYTES = 1 << 30
 """Memory of all pools of a design; far above what the array has, it keeps a hostile design from the linker."""
 
 SCALARS = {"i8": "int8_t", "i16": "int16_t", "i32": "int32_t", "i64": "int64_t", "index": "int32_t"}
 """C types of scalar kernel parameters; an index is 32 bits wide on the array."""
 
+LOCK_ACTIONS = ("acquire", "acquire_ge", "release")
 INTEGERS = ("i8", "ui8", "i16", "ui16", "i32", "ui32", "i64")
 
 
@@ -232,6 +235,7 @@ class Machine:
 def lower(design: Design) -> Machine:
     """Lower a design; raises `Refused` for one that no C can be made of (names, argument counts, sheer size)."""
     _check_names(design)
+    _check_numbers(design)
     machine = Machine(design, initializer=_initializer(design))
     machine.shims = sorted({tile for fifo in design.fifos for tile in _ends(fifo) if tile.kind == "shim"})
     lowering = _Lowering(design, machine)
@@ -299,6 +303,30 @@ def _check_names(design: Design) -> None:
         for parameter in kernel.parameters:
             if isinstance(parameter, str) and parameter not in SCALARS:
                 raise Refused(f"kernel {kernel.name}: a parameter of type {parameter} is not simulated")
+
+
+def _check_numbers(design: Design) -> None:
+    """Refuse numbers that C's fields cannot hold; a design that was read from MLIR has none."""
+    sizes = [("FIFO " + fifo.name, fifo.object_type) for fifo in design.fifos]
+    sizes += [("buffer " + buffer.name, buffer.type) for buffer in design.buffers]
+    sizes += [(f"sequence {sequence.name}", one) for sequence in design.sequences for one in sequence.arguments]
+    for kernel in design.kernels:
+        sizes += [(f"kernel {kernel.name}", one) for one in kernel.parameters if isinstance(one, MemRef)]
+    for what, memref in sizes:
+        if memref.element not in ELEMENT_BYTES or min(memref.shape, default=1) < 0 or memref.bytes >= MOST_BYTES:
+            raise Refused(f"{what}: {memref} is no type of at most {MOST_BYTES} bytes that is simulated")
+    counts = [("a depth", depth) for fifo in design.fifos for depth in fifo.depths]
+    counts += [("repeat_count", fifo.repeat_count) for fifo in design.fifos]
+    counts += [(f"lock {lock.name}", lock.init) for lock in design.locks]
+    for core in design.cores:
+        for statement in statements(core.body):
+            if isinstance(statement, Acquire | Load | Loop):
+                counts.append((f"{core.tile}", statement.number))
+            if isinstance(statement, Acquire | Release):
+                counts.append((f"{core.tile}", statement.count))
+    for what, number in counts:
+        if not 0 <= number < MOST_COUNT:
+            raise Refused(f"design {design.name}: {what}: {number} is not in 0..{MOST_COUNT - 1}")
 
 
 class _Fault(Exception):
@@ -532,7 +560,7 @@ class _Lowering:
             argument=min(task.argument, MOST_ARGUMENTS - 1),
             drains=drains,
             token=task.issue_token,
-            configured_at=configured,
+            configured_at=max(0, configured),
             fifo=task.fifo,
             pattern=pattern,
             fault=fault,
@@ -655,8 +683,8 @@ class _CoreLowering:
                 self.loaded.add(number)
                 return loaded
             case UseLock(lock, action, value):
-                if lock not in self.lowering.locks:
-                    raise _Fault(f"{self.core.tile}: there is no lock {lock}")
+                if lock not in self.lowering.locks or action not in LOCK_ACTIONS:
+                    raise _Fault(f"{self.core.tile}: there is no lock {lock}, or it cannot {action}")
                 local = self.locks.setdefault(self.lowering.locks[lock], len(self.locks))
                 return Instruction("lock", local, action=action, value=self.value(value), loops=loops)
             case Loop(number, lower, upper, step, body):
@@ -674,6 +702,8 @@ class _CoreLowering:
         if fifo is None:
             return f"there is no FIFO {name}"
         tile = self.core.tile
+        if port not in ("produce", "consume"):
+            return f"there is no port {port}"
         if port == "produce" and fifo.producer != tile:
             return f"{tile} does not produce {name}; its producer is {fifo.producer}"
         if port == "consume" and tile not in fifo.consumers:

@@ -11,6 +11,9 @@ from elfkiln.design import Dim, Task
 MOST_DIMS = 5
 """Loops the runtime keeps around a run (SIM_DIMS of runtime/sim.h)."""
 
+TAP_DIMS = 4
+"""Sizes and strides of a task's tap, unless it is linear and has none."""
+
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
@@ -63,8 +66,12 @@ def task_dims(task: Task) -> tuple[Dim, ...] | str:
     The outermost size of a tap counts the repeats: run r starts at stride[0] * (r modulo size[0]).
     """
     runs = task.repeat_count + 1
-    if not task.sizes:
+    if runs < 1:
+        return f"its repeat_count is {task.repeat_count}"
+    if not task.sizes and not task.strides:
         return (Dim(runs, 0), Dim(task.length, 1))
+    if len(task.sizes) != TAP_DIMS or len(task.strides) != TAP_DIMS:
+        return f"its tap has {len(task.sizes)} sizes and {len(task.strides)} strides, not {TAP_DIMS} of each"
     inner = tuple(Dim(size, stride) for size, stride in zip(task.sizes[1:], task.strides[1:], strict=True))
     moved = prod(task.sizes[1:])
     if min(task.sizes) < 1 or not moved:
