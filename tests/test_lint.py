@@ -36,6 +36,7 @@ from elfkiln.limits import LIMITS, limit
 from elfkiln.lint import RULES, budgets, lint
 from elfkiln.lint.placement import place
 from elfkiln.read_design import read_design
+from elfkiln.run_generator import run_generator
 from gemm_designs import Shape, panel_b8, panel_rm, v27
 from small_designs import (
     BASE,
@@ -404,6 +405,42 @@ def test_a_later_drain_of_the_channel_stands_for_an_earlier_one():
     assert [f.line for f in lint(both)] == []
 
 
+@pytest.mark.parametrize(
+    ("extra", "where", "found"),
+    [
+        (lambda s: (s[3],), "seq task 1 on @out", "awaited after it was awaited"),
+        (lambda s: (s[2],), "seq task 1 on @out", "started after it was awaited"),
+        (lambda s: (s[1],), "seq task 0 on @in", "started after it was freed"),
+        (lambda s: (replace(s[3], task=0),), "seq task 0 on @in", "awaited after it was freed"),
+    ],
+)
+def test_a_task_that_has_ended_is_over(extra, where, found):
+    steps = relay().sequences[0].steps
+    findings = [f for f in lint(with_steps(relay(), *steps, *extra(steps))) if f.rule == "task-ended"]
+    assert [(f.where, f.value) for f in findings] == [(where, found)]
+
+
+def test_an_awaited_task_may_be_freed():
+    steps = relay().sequences[0].steps
+    assert lint(with_steps(relay(), *steps, FreeTask(1))) == ()
+
+
+def test_an_await_before_its_start_blocks_for_ever():
+    design = waves(2, 1024, awaits=(0, 1))
+    steps = design.sequences[0].steps
+    assert lint(design) == ()
+    swapped = with_steps(design, *steps[:4], steps[5], steps[4], *steps[6:])
+    findings = [f for f in lint(swapped) if f.rule == "await-unstarted"]
+    assert [(f.where, f.value) for f in findings] == [("seq task 1 on @in", "none")]
+    assert "the sequence blocks for ever" in findings[0].message
+
+
+def test_a_lock_set_beyond_its_field_is_told():
+    assert messages(gated(1), "lock-value") == []
+    steps = tuple(replace(s, value=64) if isinstance(s, SetLock) else s for s in gated(1).sequences[0].steps)
+    assert "value set: expected at most 63, found 64" in messages(with_steps(gated(1), *steps), "lock-value")[0]
+
+
 def test_several_sequences_need_one_that_loads_the_pdi():
     sealed = example("sequences_rtp.2026-08")
     assert messages(sealed, "load-pdi") == []
@@ -619,3 +656,22 @@ def test_what_cannot_be_read_is_refused_with_one_line_and_2(tmp_path, capsys, co
 def test_a_folder_is_refused(tmp_path, capsys):
     assert main(["lint", str(tmp_path)]) == 2
     assert "Is a directory" in capsys.readouterr().err
+
+
+# --- rendered programs and the page -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["n1_blocked_16x5120x14336", "row_major_16x5120x14336", "pb16i_sealed"])
+def test_what_the_families_render_is_clean(tmp_path, name):
+    text = (Path(__file__).parent / "golden" / f"{name}.py").read_text()
+    design = read_design(run_generator(text, workdir=tmp_path))
+    assert lint(design, "npu2") == ()
+    assert lint(design, "sim") == ()
+
+
+def test_the_page_lists_every_rule_and_limit():
+    page = (Path(__file__).resolve().parents[1] / "docs" / "lint.md").read_text()
+    for row in RULES:
+        assert f"| `{row.name}` | {row.severity} | {row.meaning} | {row.downstream} |" in page
+    for row in LIMITS:
+        assert f"| {row.name} | {row.where} | {row.value:,} {row.unit} | {row.meaning} | {row.source} |" in page

@@ -28,7 +28,9 @@ from elfkiln.limits import WORD_BYTES
 from elfkiln.names import ArtifactName
 
 if TYPE_CHECKING:
-    from elfkiln.design import Design
+    from elfkiln.design import Design, Task
+    from elfkiln.design import Sequence as DesignSequence
+    from elfkiln.lint.placement import DmaEnd
 
 _T = TypeVar("_T")
 
@@ -202,42 +204,34 @@ def _cuts(parts: list[tuple[int, int]], whole: int) -> bool:
 
 
 def check_design(full: FullElf, design: Design) -> None:
-    """Check that an ELF's instruction streams are those of a design: every sequence's tasks, in order, one for one.
+    """Check that an ELF's instruction streams are those of a (linted) design: every sequence's tasks, one for one.
 
     Raises `BadElf` (kind `wrong-design`) naming the first that differs: a stream left over from another build runs
     the right array with the wrong data.
     """
-    from elfkiln.design import StartTask
+    from elfkiln.design import AwaitTask, LoadPdi, StartTask
     from elfkiln.lint.placement import place
-    from elfkiln.lint.taps import fills, full_tap
 
-    channels = {(end.fifo, end.direction): end for end in place(design).ends if end.tile.kind == "shim"}
-    fifos = {fifo.name: fifo for fifo in design.fifos}
+    ends = {end.fifo: end for end in place(design).ends if end.tile.kind == "shim"}
     exported = {instance.name: instance for kernel in full.kernels for instance in kernel.instances}
     if set(exported) != {sequence.name for sequence in design.sequences}:
         names = ", ".join(sequence.name for sequence in design.sequences)
         raise bad(WRONG_DESIGN, "instances", expected=names, found=", ".join(exported))
     for sequence in design.sequences:
-        transfers = exported[sequence.name].transfers
+        instance = exported[sequence.name]
+        counts = {
+            "load_pdi operations": (sum(isinstance(s, LoadPdi) for s in sequence.steps), len(instance.loads)),
+            "tasks": (sum(isinstance(s, StartTask) for s in sequence.steps), len(instance.transfers)),
+            "syncs": (sum(isinstance(s, AwaitTask) for s in sequence.steps), instance.syncs),
+        }
+        for what, (wanted, got) in counts.items():
+            if wanted != got:
+                raise bad(WRONG_DESIGN, f"{sequence.name}: {what}", expected=wanted, found=got)
         order = [step.task for step in sequence.steps if isinstance(step, StartTask)]
-        if len(order) != len(transfers):
-            raise bad(WRONG_DESIGN, f"{sequence.name}: tasks", expected=len(order), found=len(transfers))
-        for number, transfer in zip(order, transfers, strict=True):
+        for number, transfer in zip(order, instance.transfers, strict=True):
             task = sequence.tasks[number]
-            width = sequence.arguments[task.argument].element_bytes
-            direction = "mm2s" if fills(fifos[task.fifo]) else "s2mm"
-            sizes, strides = full_tap(task)
-            runs = task.repeat_count + 1
-            expected = (
-                channels[task.fifo, direction].tile.col,
-                direction,
-                task.argument,
-                task.offset * width,
-                _bursts(sizes, strides, width),
-                task.length * width,
-                runs,
-                task.issue_token,
-            )
+            end = ends.get(task.fifo)
+            expected = None if end is None else _of_task(task, sequence, end)
             found = (
                 transfer.column,
                 transfer.direction,
@@ -252,6 +246,24 @@ def check_design(full: FullElf, design: Design) -> None:
                 raise bad(
                     WRONG_DESIGN, f"{sequence.name} task {number} on @{task.fifo}", expected=expected, found=found
                 )
+
+
+def _of_task(task: Task, sequence: DesignSequence, end: DmaEnd) -> tuple[object, ...]:
+    """Return what a design's task says, in the terms of a stream: bytes, column, direction."""
+    from elfkiln.lint.taps import full_tap
+
+    width = sequence.arguments[task.argument].element_bytes
+    sizes, strides = full_tap(task)
+    return (
+        end.tile.col,
+        end.direction,
+        task.argument,
+        task.offset * width,
+        _bursts(sizes, strides, width),
+        task.length * width,
+        task.repeat_count + 1,
+        task.issue_token,
+    )
 
 
 def _bursts(sizes: Sequence[int], strides: Sequence[int], width: int) -> tuple[tuple[int, int], ...]:

@@ -211,11 +211,7 @@ class _Run:
         self._imply(task)
 
     def _take_token(self, task: Task, where: str) -> None:
-        channel = self.channels[task.fifo]
-        if not channel.tokens:
-            self.findings.add("token-order", where, "tokens left in the channel", limit="1 or more", value=0)
-            return
-        first = channel.tokens.popleft()
+        first = self.channels[task.fifo].tokens.popleft()
         if first is not task:
             found = f"that of task {first.number}, started before it and not awaited"
             self.findings.add("token-order", where, "the token it takes", limit="its own", value=found)
