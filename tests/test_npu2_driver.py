@@ -229,8 +229,8 @@ def test_the_path_of_the_build_folder_in_the_elf_is_refused(toolchain, tmp_path,
 
 
 def test_an_aiecc_that_hangs_is_killed(toolchain, tmp_path):
-    line, log = fails(toolchain, tmp_path / "build", "aiecc: hang", timeout=5)
-    assert line == "aiecc did not end in 5 s and was killed with all it had started"
+    line, log = fails(toolchain, tmp_path / "build", "aiecc: hang", timeout=4)
+    assert line == "aiecc did not end in 4 s and was killed with all it had started"
     assert "aie-opt: exit code 0" in log
 
 

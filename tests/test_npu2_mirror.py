@@ -7,12 +7,11 @@ import shutil
 import pytest
 
 from elfkiln.errors import Differs, Refused
-from elfkiln.npu2.install import install
 from elfkiln.npu2.mirror import mirror
 from elfkiln.store import Store
 from elfkiln.toolchain_lock import read_lock
 from npu2_server import serve
-from npu2_standins import make_standins, this_python
+from npu2_standins import make_standins
 
 
 @pytest.fixture(scope="module")
@@ -59,14 +58,6 @@ def test_a_second_time_nothing_is_fetched_and_the_manifest_is_the_same(standins,
     first = mirror(project, wheels=standins.folder)
     second = mirror(project, wheels=tmp_path / "absent")
     assert (second.stored, len(second.kept), second.manifest) == ((), 3, first.manifest)
-
-
-def test_an_install_needs_nothing_but_the_mirror(standins, tmp_path):
-    project = standins.project(tmp_path / "project")
-    mirror(project, wheels=standins.folder)
-    empty = tmp_path / "empty"
-    empty.mkdir()
-    assert install(project, wheels=empty, find=this_python).tool("aiecc").is_file()
 
 
 def test_what_came_before_the_line_broke_stays(standins, tmp_path, server):
