@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 
 from cdo import buffer_descriptors
 from elfkiln.cli import main
+from elfkiln.cli.lint import finding_lines
 from elfkiln.design import (
     Acquire,
+    AwaitTask,
     Buffer,
     Const,
     Core,
@@ -631,6 +633,16 @@ def test_the_verbs_json_twin(broken, capsys):
         {"name": "into_core", "count": 2, "bytes_each": 1024},
         {"name": "out", "count": 2, "bytes_each": 1024},
     ]
+
+
+def test_a_rule_broken_everywhere_is_not_printed_thousands_of_times():
+    design = v27(Shape(128, 5120, 14336, 4, 8))
+    steps = tuple(s for s in design.sequences[0].steps if not isinstance(s, AwaitTask))
+    found = lint(with_steps(design, *steps))
+    lines = finding_lines(found)
+    assert len(found) > 20_000
+    assert len(lines) < 250
+    assert "token-left: 13,512 more like these; --json lists them all" in lines
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -13,6 +14,7 @@ from elfkiln.lint import ERROR, Finding, TileBudget, budgets, lint
 from elfkiln.read_design import read_design
 
 HELP = "check a design (generic MLIR) against the array's limits and the tools' known traps"
+_MOST_LINES = 40
 SPEC = Spec(keys={"target": "npu2 (default) or sim"}, words=("DESIGN.mlir",))
 
 
@@ -26,8 +28,8 @@ def run(arguments: Arguments) -> int:
     if arguments.json:
         print_json(_json(found, tiles, errors))
     else:
-        for finding in found:
-            print(finding.line)
+        for line in finding_lines(found):
+            print(line)
         for line in budget_lines(tiles):
             print(line)
         print(f"{path.name}: {_count(errors, 'error')}, {_count(len(found) - errors, 'warning')}")
@@ -42,6 +44,19 @@ def read_text(path: Path) -> str:
         raise Refused(f"{path}: expected UTF-8 text, found other bytes; give the generic MLIR of a design") from None
     except OSError as error:
         raise Refused(f"{path}: cannot be read: {error.strerror}") from None
+
+
+def finding_lines(found: Sequence[Finding]) -> list[str]:
+    """Return one line per finding; of a rule broken in very many places the first ones, and how many more there are."""
+    lines, told = [], Counter[str]()
+    for finding in found:
+        told[finding.rule] += 1
+        if told[finding.rule] <= _MOST_LINES:
+            lines.append(finding.line)
+    for rule, count in told.items():
+        if count > _MOST_LINES:
+            lines.append(f"{rule}: {count - _MOST_LINES:,} more like these; --json lists them all")
+    return lines
 
 
 def budget_lines(tiles: Sequence[TileBudget]) -> list[str]:

@@ -76,11 +76,16 @@ def _names(design: Design, sequence: Sequence, findings: Findings) -> None:
 
 @dataclass(slots=True)
 class _Channel:
-    """One shim channel as a sequence goes: tasks queued and not known done, tokens not taken, how far it has come."""
+    """One shim channel as a sequence goes: tasks queued and not known done, tokens not taken, how far it has come.
+
+    The first `absorbed` tasks of the queue fit the FIFO's buffers, which then have `room` bytes left.
+    """
 
     queue: deque[Task] = field(default_factory=deque)
     tokens: deque[Task] = field(default_factory=deque)
     bytes: int = 0
+    absorbed: int = 0
+    room: int = 0
 
 
 class _Run:
@@ -106,6 +111,7 @@ class _Run:
         self.queued: dict[str, tuple[str, int, int]] = {}
         self.configured: dict[int, list[Task]] = defaultdict(list)
         self.last_configured: dict[Tile, int] = {}
+        self.rooms: dict[str, int] = {}
 
     def walk(self) -> None:
         """Take the steps in order, then say what is left over."""
@@ -177,17 +183,20 @@ class _Run:
     def _queue(self, task: Task, channel: _Channel) -> None:
         """Note the fullest a channel gets: of the tasks in it, those that fit the FIFO's buffers end by themselves."""
         fifo = self.fifos.get(task.fifo)
-        bound = limit("task-queue", "shim").value
-        if fifo is None or len(channel.queue) <= bound:
+        if fifo is None:
             return
-        room = self.placement.absorbs(fifo) if fills(fifo) else 0
-        absorbed = 0
-        for waiting in channel.queue:
-            room -= self._bytes(waiting)
-            if room < 0:
+        if channel.absorbed == 0:
+            channel.room = self.rooms.setdefault(task.fifo, self.placement.absorbs(fifo) if fills(fifo) else 0)
+        while channel.absorbed < len(channel.queue):
+            size = self._bytes(channel.queue[channel.absorbed])
+            if size > channel.room:
                 break
-            absorbed += 1
-        stuck = len(channel.queue) - absorbed
+            channel.room -= size
+            channel.absorbed += 1
+        bound = limit("task-queue", "shim").value
+        if len(channel.queue) <= bound:
+            return
+        stuck = len(channel.queue) - channel.absorbed
         rule = "task-queue" if stuck > bound else "task-queue-full"
         worst = self.queued.get(task.fifo, ("", 0, 0))
         value = stuck if rule == "task-queue" else len(channel.queue)
@@ -219,12 +228,18 @@ class _Run:
     def _retire(self, task: Task) -> None:
         """A channel runs its tasks in order: one done, all before it are."""
         channel = self.channels[task.fifo]
-        if task in channel.queue:
+        if task.number in self.started and task.number not in self.done:
             while channel.queue:
-                first = channel.queue.popleft()
-                self.done.add(first.number)
+                first = self._done(channel)
                 if first is task:
                     break
+
+    def _done(self, channel: _Channel) -> Task:
+        """Take the first task out of a channel's queue."""
+        first = channel.queue.popleft()
+        self.done.add(first.number)
+        channel.absorbed = 0
+        return first
 
     def _imply(self, task: Task) -> None:
         """A drain that is done had its data, so the fills that data came from are done as well."""
@@ -238,7 +253,7 @@ class _Run:
                 continue
             whole = self.flow.total(name)
             while channel.queue and whole and Fraction(self.ends_at[channel.queue[0].number], whole) <= come:
-                self.done.add(channel.queue.popleft().number)
+                self._done(channel)
 
     def _free(self, task: Task, position: int) -> None:
         where = self._where(task)
@@ -278,10 +293,11 @@ class _Run:
                 limit=limit("task-queue", "shim"),
                 value=value,
             )
+        tokens = {task.number for channel in self.channels.values() for task in channel.tokens}
         for task in self.sequence.tasks:
-            self._left_task(task)
+            self._left_task(task, tokens)
 
-    def _left_task(self, task: Task) -> None:
+    def _left_task(self, task: Task, tokens: set[int]) -> None:
         where = self._where(task)
         if task.number not in self.started:
             self.findings.add("task-unstarted", where, "starts", limit=1, value=0)
@@ -291,7 +307,7 @@ class _Run:
             self.findings.add("drain-wait", where, "an await of it or of a later drain", limit="1", value="none")
         elif task.number not in self.ended:
             self.findings.add("task-leak", where, "await or free", limit=1, value=0)
-        if task in self.channels[task.fifo].tokens and task.number not in self.awaited:
+        if task.number in tokens and task.number not in self.awaited:
             self.findings.add("token-left", where, "awaits of its token", limit=1, value=0)
 
 
