@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -55,9 +56,14 @@ class Explanation:
             lines.append("no recipe of this target is in the store yet, so there is nothing to compare with")
         if self.nearest:
             lines.append(f"nearest known recipe sha256:{self.nearest}: {len(self.changes)} inputs differ")
-        lines += [f"  {name}: {brief(was)} -> {brief(now)}" for name, was, now in self.changes]
+        lines += [f"  {name}: {_short(was)} -> {_short(now)}" for name, was, now in self.changes]
         lines += [f"    {line}" for line in self.generator_diff]
         return "\n".join(lines)
+
+
+def _short(text: str) -> str:
+    """Return a value fit for a line; a sha256 is told by its first 12 digits."""
+    return text[:12] if re.fullmatch("[0-9a-f]{64}", text) else brief(text)
 
 
 def find_requirement(project: Project, file_name: str) -> tuple[RequirementSet, Requirement]:

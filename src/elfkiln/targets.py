@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -14,6 +15,7 @@ from elfkiln.project import Project
 from elfkiln.toolchain_lock import TargetPin, read_lock
 
 if TYPE_CHECKING:
+    from elfkiln.npu2.install import Installed
     from elfkiln.simulator.toolchain import SimToolchain
 
 
@@ -126,12 +128,16 @@ class NpuBuilder:
     """Target npu2: the pinned mlir_aie and Peano make a full ELF."""
 
     def __init__(self, project: Project, pin: TargetPin) -> None:
-        """Take the pin and verify the installed toolchain's bytes; `Refused` when it is not installed or changed."""
-        from elfkiln.npu2.install import open_installed
-
+        """Take the pin; the toolchain is opened by what needs it, so that recipes can be told without it."""
         self.project = project
         self.pin = pin
-        self.toolchain = open_installed(project, pin)
+
+    @cached_property
+    def toolchain(self) -> Installed:
+        """The installed toolchain, its bytes verified; `Refused` when it is not installed or was changed."""
+        from elfkiln.npu2.install import open_installed
+
+        return open_installed(self.project, self.pin)
 
     def describe(self) -> str:
         """Return the wheels by version."""
@@ -140,8 +146,9 @@ class NpuBuilder:
     def sources(self, generator: RenderedGenerator) -> Mapping[str, str]:
         """Return the digests of the microkernels, their headers, and the form of aiecc's command line."""
         from elfkiln.npu2.driver import source_digests
+        from elfkiln.npu2.pin import read_pin
 
-        return source_digests(self.project.kernels, generator.kernels, self.toolchain.pin.aiecc_generation)
+        return source_digests(self.project.kernels, generator.kernels, read_pin(self.pin).aiecc_generation)
 
     def build(self, generator: RenderedGenerator, workdir: Path) -> Built:
         """Run generator, lint, Peano and aiecc in the private folder and validate the full ELF."""
