@@ -32,6 +32,7 @@ from elfkiln.inspect_elf import inspect
 from elfkiln.names import ArtifactName
 from elfkiln.read_design import read_design
 from gemm_designs import Shape, panel_b8, panel_rm, v27
+from simulating import mm_i8
 
 EXAMPLES = Path(__file__).parent / "examples"
 FILES = sorted((EXAMPLES / "full-elf").glob("*.elf"))
@@ -664,6 +665,25 @@ def test_inspect_knows_the_other_target(tmp_path, capsys):
     assert (found.kind, found.reject) == ("sim", "malformed")
     with pytest.raises(Refused, match="inspect: target: expected npu2 or sim, found npu3"):
         inspect(path, target="npu3")
+
+
+def test_inspect_reads_a_sim_elf_and_the_npu_refuses_it(simulator, tmp_path):
+    built = simulator.path(panel_b8(Shape(16, 128, 256, 1, 2, m=16)), mm_i8(16))
+    path = tmp_path / "full_i8_D_K128_N256_b8_m16.elf"
+    path.write_bytes(Path(built).read_bytes())
+    found = inspect(path)
+    assert (found.kind, found.sound, found.facts["name"]) == ("sim", True, "full_i8_D_K128_N256_b8_m16.elf agrees")
+    assert found.facts["instances"][0]["geometry"] == {
+        "M": 16,
+        "K": 128,
+        "N": 256,
+        "layout": "b8",
+        "columns": 2,
+        "rows": 1,
+    }
+    assert inspect(path, target="npu2").reject == "sim"
+    assert inspect(path, ArtifactName.parse("full_i8_D_K256_N128_b8_m16.elf")).reject == "wrong-geometry"
+    assert kind_of(path.read_bytes()) == "sim"
 
 
 def test_inspect_refuses_what_it_cannot_read(tmp_path, capsys):
