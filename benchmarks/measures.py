@@ -25,10 +25,10 @@ from elfkiln.run_generator import run_generator
 from elfkiln.sim_elf import SimElf
 from elfkiln.simulator import compiler as compilers
 from elfkiln.simulator.build import build_sim_elf
-from elfkiln.simulator.kernel_library import POINTER, Tiles, aligned_copy, build_kernel_library
 from elfkiln.simulator.toolchain import SimToolchain
 from elfkiln.store import Store
 from elfkiln.toolchain_lock import read_lock
+from kernel_library import POINTER, Tiles, aligned_copy, build_kernel_library
 
 Array = NDArray[Any]
 

@@ -10,6 +10,8 @@ import struct
 
 from elftools.elf.elffile import ELFFile
 
+from elfkiln.design import AwaitTask
+
 VERSION, SHAPE = 0x06040100, 0x108
 
 
@@ -188,8 +190,16 @@ def task_operations(
     ]
 
 
-def gemm_stream(design, *, load: bool = True) -> bytes:
-    """The stream of a GEMM design's first sequence: A and C on a shim's channel 0, B on 1 where A is, else 0."""
+def sync(column: int) -> tuple[int, ...]:
+    """The operation that waits for a token of a column's first S2MM channel."""
+    return (0x80, 0x10, column << 16, 0x10100)
+
+
+def gemm_stream(design, *, load: bool = True, syncs: bool = False) -> bytes:
+    """The stream of a GEMM design's first sequence: A and C on a shim's channel 0, B on 1 where A is, else 0.
+
+    With `syncs` it ends with the waits for all drains that the sequence awaits.
+    """
     sequence = design.sequences[0]
     operations = [LOAD_PDI] if load else []
     for number, task in enumerate(sequence.tasks):
@@ -207,4 +217,7 @@ def gemm_stream(design, *, load: bool = True) -> bytes:
             width=sequence.arguments[task.argument].element_bytes,
             token=task.issue_token,
         )
+    if syncs:
+        awaited = [step.task for step in sequence.steps if isinstance(step, AwaitTask)]
+        operations += [sync(int(sequence.tasks[number].fifo.rsplit("_", 1)[1])) for number in awaited]
     return stream_of(operations)

@@ -8,7 +8,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from elfkiln.errors import BuildFailed
 from elfkiln.families import RenderedGenerator
 from elfkiln.names import ArtifactName
 from elfkiln.project import Project
@@ -103,12 +102,14 @@ class SimBuilder:
 
     def build(self, generator: RenderedGenerator, workdir: Path) -> Built:
         """Run the generator, lint the design and compile what executes it."""
+        from elfkiln.lint.gate import pass_lint
+        from elfkiln.read_design import read_design
         from elfkiln.run_generator import run_generator
         from elfkiln.simulator.build import build_sim_elf
 
         toolchain = self.checked_toolchain()
         design = run_generator(generator.text, workdir=workdir)
-        log = lint_or_stop(design, self.pin.name)
+        warnings = pass_lint(read_design(design), self.pin.name)
         built = build_sim_elf(
             design,
             generator.kernels,
@@ -117,7 +118,7 @@ class SimBuilder:
             cache=self.project.out / "cache",
             workdir=workdir,
         )
-        return Built(built.path, design, log + built.log)
+        return Built(built.path, design, "".join(f"{line}\n" for line in warnings) + built.log)
 
     def check(self, elf: Path, name: ArtifactName | None, sealed: tuple[tuple[int, int], ...]) -> None:
         """Check class, machine, exported symbols and metadata against the name or the sealed geometries."""
@@ -190,16 +191,3 @@ def check_elf(target: str, elf: Path, name: ArtifactName | None, sealed: tuple[t
         full_elf.check_sealed(full, sealed)
     else:
         full_elf.check_geometry(full, name)
-
-
-def lint_or_stop(design: str, target: str) -> str:
-    """Lint a design before it is compiled: return the warnings as log text, raise `BuildFailed` on an error."""
-    from elfkiln.lint import lint
-    from elfkiln.read_design import read_design
-
-    findings = lint(read_design(design), target)
-    errors = [finding for finding in findings if finding.severity == "error"]
-    if errors:
-        more = f" (and {len(errors) - 1} more; run elfkiln lint on the design)" if len(errors) > 1 else ""
-        raise BuildFailed(f"lint: {errors[0].message}{more}")
-    return "".join(f"lint: {finding.message}\n" for finding in findings)

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 
 from elfkiln import contract, layouts
 from elfkiln.artifact_set import Requirement, RequirementSet
+from elfkiln.artifacts import Artifact
 from elfkiln.build import obtain
 from elfkiln.errors import EXIT_DIFFERS, EXIT_DONE, ElfkilnError
 from elfkiln.jobs import Job, plan_jobs
@@ -141,7 +143,7 @@ def _by_geometry(wanted: RequirementSet) -> list[tuple[tuple[int, int], list[Req
     return list(groups.items())
 
 
-@dataclass(slots=True)
+@dataclass
 class _Bench:
     """Makes runnable ELFs of requirements."""
 
@@ -152,16 +154,30 @@ class _Bench:
     configured: dict[str, SimElf] = field(default_factory=dict)
 
     def elf(self, wanted: RequirementSet, need: Requirement) -> SimElf:
-        """Return a runnable ELF of one requirement of a set."""
-        jobs, failures = plan_jobs(self.project, self.builder, [replace(wanted, requirements=(need,))])
-        for failure in failures:
-            raise ElfkilnError(failure.reason)
-        (job,) = jobs
-        artifact = obtain(self.project, self.builder, job)
-        store = Store(self.project.store)
+        """Return a runnable ELF of one requirement of a set: for npu2 of the very design in its full ELF."""
+        job, artifact, store = self._obtained(self.builder, wanted, need)
         if isinstance(self.builder, SimBuilder):
             return SimElf(store.path(artifact.elf))
         return SimElf(self._simulated(job, store.read(artifact.design).decode()))
+
+    def reference(self, wanted: RequirementSet, need: Requirement) -> SimElf:
+        """Return a runnable ELF to compare with, built for sim whatever the target of this bench is."""
+        _, artifact, store = self._obtained(self.sim, wanted, need)
+        return SimElf(store.path(artifact.elf))
+
+    @cached_property
+    def sim(self) -> SimBuilder:
+        """The builder of target sim."""
+        if isinstance(self.builder, SimBuilder):
+            return self.builder
+        return SimBuilder(self.project, read_lock(self.project.lock_file).target("sim"))
+
+    def _obtained(self, builder: Builder, wanted: RequirementSet, need: Requirement) -> tuple[Job, Artifact, Store]:
+        jobs, failures = plan_jobs(self.project, builder, [replace(wanted, requirements=(need,))])
+        for failure in failures:
+            raise ElfkilnError(failure.reason)
+        (job,) = jobs
+        return job, obtain(self.project, builder, job), Store(self.project.store)
 
     def sealed_run(
         self, wanted: RequirementSet, need: Requirement, sequence: str
@@ -183,14 +199,13 @@ class _Bench:
     def _simulated(self, job: Job, design: str) -> Path:
         from elfkiln.simulator.build import build_sim_elf
 
-        sim = SimBuilder(self.project, read_lock(self.project.lock_file).target("sim"))
         workdir = self.folder / f"sim-{job.recipe.digest}"
         workdir.mkdir()
         return build_sim_elf(
             design,
             job.generator.kernels,
             kernel_root=self.project.kernels,
-            toolchain=sim.checked_toolchain(),
+            toolchain=self.sim.checked_toolchain(),
             cache=self.project.out / "cache",
             workdir=workdir,
         ).path
@@ -274,7 +289,7 @@ def _other_layout(
             continue
         done.add(need.name.m16)
         name = replace(need.name, tag=tag)
-        elf = bench.elf(replace(wanted, layout=layout), replace(need, name=name, file_name=str(name)))
+        elf = bench.reference(replace(wanted, layout=layout), replace(need, name=name, file_name=str(name)))
         found = elf.run(a[: name.M], layouts.pack(b, layout))
         text = f"{wanted.layout} against {layout}, random"
         yield _compare((need.file_name, str(name)), text, outputs[_kind(name.m16)], found)
@@ -304,7 +319,8 @@ def layout_checks(layout: str) -> Iterator[Check]:
     K, N = 2 * contract.TILE_K, 2 * contract.TILE_N
     k, n = np.indices((K, N))
     places = layouts.offset(k, n, K, N, layout)
-    slots = places.byte * 8 + places.bit
+    byte, bit = np.asarray(places.byte), np.asarray(places.bit)
+    slots = byte * 8 + bit
     names = (f"layout {layout}",)
     step = 8 * layouts.packed_bytes(K, N, layout) // (K * N)
     yield _compare(names, "offsets are a bijection", np.sort(slots, axis=None), np.arange(K * N) * step)
@@ -312,7 +328,7 @@ def layout_checks(layout: str) -> Iterator[Check]:
     numbers, found = k * N + n, np.zeros((K, N), np.int64)
     for digit in range(10):
         packed = layouts.pack((numbers // 3**digit % 3 - 1).astype(np.int8), layout).view(np.uint8)
-        codes = packed[places.byte] >> places.bit.astype(np.uint8)
+        codes = packed[byte] >> bit.astype(np.uint8)
         digits = codes.view(np.int8) + 1 if step == 8 else codes & 3
         found += digits.astype(np.int64) * 3**digit
     yield _compare(names, "packed elements lie at their offsets", found, numbers)
