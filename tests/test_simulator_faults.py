@@ -396,6 +396,11 @@ TASK_FAULTS = {
         [f"step {START_B_MEM_0}", "fills B_mem_0", "length is 100", "[1, 1, 1, 32768]"],
     ),
     "moves_nothing": (B_MEM_0, {"sizes": (1, 1, 0, 8), "length": 0}, [f"step {START_B_MEM_0}", "move nothing"]),
+    "moves_for_ever": (
+        B_MEM_0,
+        {"repeat_count": (1 << 31) - 1},
+        [f"step {START_B_MEM_0}", f"moves {(1 << 31) * 32768} bytes"],
+    ),
     "writes_an_input": (
         C_0,
         {"argument": 1},
@@ -796,6 +801,10 @@ def test_after_a_failure_the_array_must_be_loaded_again(simulator):
         (replace(BASE, cores=(*BASE.cores, BASE.cores[0])), ["two of core core(0,2)"]),
         (with_fifo(BASE, "A_0", object_type=MemRef((1 << 15, 1 << 16), "i8")), ["bytes"]),
         (replace(BASE, kernels=(Kernel("zero_i32", ("f32",), "mm.o"),)), ["kernel zero_i32", "f32"]),
+        (replace(BASE, kernels=(Kernel("memset", ("i32",), "mm.o"),)), ["kernel memset", "rename it"]),
+        (replace(BASE, kernels=(Kernel("sim_run", (), "mm.o"),)), ["kernel sim_run", "rename it"]),
+        (replace(BASE, locks=(Lock("go", CORE, -1),)), ["lock go", "-1 is not in"]),
+        (with_fifo(BASE, "A_0", object_type=MemRef((16, 64), "f64")), ["FIFO A_0", "memref<16x64xf64>"]),
         (replace(BASE, kernels=(Kernel("zero_i32", ("i32",) * 9, "mm.o"),)), ["kernel zero_i32", "at most 8"]),
         (replace(BASE, kernels=(replace(BASE.kernels[0], link_with="other.o"),)), ["link_with", "mm.o", "other.o"]),
     ],

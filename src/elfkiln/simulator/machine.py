@@ -57,6 +57,13 @@ MOST_ARGUMENTS = 3
 MOST_KERNEL_ARGUMENTS = 8
 MOST_NESTED_LOOPS = 8
 MOST_COUNT = 1 << 16
+MOST_PARTS = 1 << 14
+"""FIFOs, cores, buffers, locks and kernels of a design; the runtime numbers them in 16 bits."""
+
+MOST_TASK_BYTES = 1 << 36
+OWN_SYMBOLS = ("sim_", "elfkiln_", "memcpy", "memset")
+"""Beginnings of names that the runtime defines itself."""
+
 MOST_BYTES = 1 << 30
 """Memory of all pools of a design; far above what the array has, it keeps a hostile design from the linker."""
 
@@ -277,6 +284,8 @@ def _check_names(design: Design) -> None:
     for what, name in names:
         if not name.isascii() or not name.isidentifier():
             raise Refused(f"{what} {name!r}: expected a name that C can have; rename it in the generator")
+        if what == "kernel" and name.startswith(OWN_SYMBOLS):
+            raise Refused(f"kernel {name}: the simulator has a function of that name; rename it in the generator")
     for sequence in design.sequences:
         if len(sequence.arguments) > MOST_ARGUMENTS:
             raise Refused(
@@ -315,6 +324,15 @@ def _check_numbers(design: Design) -> None:
     for what, memref in sizes:
         if memref.element not in ELEMENT_BYTES or min(memref.shape, default=1) < 0 or memref.bytes >= MOST_BYTES:
             raise Refused(f"{what}: {memref} is no type of at most {MOST_BYTES} bytes that is simulated")
+    for what, parts in (
+        ("FIFOs", design.fifos),
+        ("cores", design.cores),
+        ("buffers", design.buffers),
+        ("locks", design.locks),
+        ("kernels", design.kernels),
+    ):
+        if len(parts) > MOST_PARTS:
+            raise Refused(f"design {design.name}: {len(parts)} {what}, more than {MOST_PARTS}")
     counts = [("a depth", depth) for fifo in design.fifos for depth in fifo.depths]
     counts += [("repeat_count", fifo.repeat_count) for fifo in design.fifos]
     counts += [(f"lock {lock.name}", lock.init) for lock in design.locks]
@@ -577,8 +595,8 @@ class _Lowering:
         pattern = pattern_of(dims, task.offset, argument.element_bytes)
         width = argument.element_bytes
         name = "ABC"[task.argument]
-        if not pattern.bytes:
-            return nothing, "it moves nothing"
+        if not 0 < pattern.bytes <= MOST_TASK_BYTES:
+            return nothing, f"it moves {pattern.bytes} bytes"
         if len(pattern.dims) > MOST_DIMS:
             return nothing, f"its tap has more than {MOST_DIMS} dimensions"
         if pattern.first < 0 or pattern.last > argument.bytes:
@@ -759,8 +777,8 @@ class _CoreLowering:
 
     def value(self, value: Value) -> Value:
         known = isinstance(value, Const) or value.number in (self.loaded if isinstance(value, Loaded) else self.looped)
-        if not known:
-            raise _Fault(f"{self.core.tile}: its program uses a value before it makes it")
+        if not known or (isinstance(value, Const) and not -(1 << 63) <= value.value < 1 << 63):
+            raise _Fault(f"{self.core.tile}: its program uses a value before it makes it, or one of more than 64 bits")
         return value
 
     def buffer(self, name: str) -> int:
