@@ -12,7 +12,7 @@ from elfkiln.errors import Refused, refusal
 from elfkiln.families import KernelObject
 from elfkiln.simulator.c_source import c_source, version_script
 from elfkiln.simulator.compiler import Compiler
-from elfkiln.simulator.machine import lower
+from elfkiln.simulator.lowering import lower
 from elfkiln.simulator.note import note_of
 from elfkiln.simulator.toolchain import SimToolchain
 

@@ -418,6 +418,6 @@ def _sequence(number: int, sequence: MachineSequence) -> str:
         for argument in arguments
     )
     return (
-        f"    {{{_text(sequence.name)}, tasks_{number}, {len(sequence.tasks)}, steps_{number}, {len(sequence.steps)}, "
-        f"{{{rows}}}}},"
+        f"    {{{_text(sequence.symbol)}, tasks_{number}, {len(sequence.tasks)}, "
+        f"steps_{number}, {len(sequence.steps)}, {{{rows}}}}},"
     )
