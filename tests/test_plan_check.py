@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
 
 import pytest
@@ -63,12 +64,22 @@ def model(tmp_path, project, monkeypatch):
     assert build_elfs(project, builder, [wanted]).exit_code == 0
     install(project, "sim", wanted, folder)
 
-    def check(_target, elf, name, _sealed):
-        if f"{name.K}, {name.N}\n".encode() not in elf.read_bytes():
-            raise Differs(f"{name}: the ELF is of another geometry")
-
-    monkeypatch.setattr(plan_check, "check_elf", check)
+    monkeypatch.setattr(plan_check, "open_elf", Opened)
     return folder
+
+
+class Opened:
+    """An ELF of the stand-in: sound when its text ends in the padding, of the name's geometry when it says so."""
+
+    def __init__(self, _target, elf):
+        self.text = elf.read_bytes()
+        if not self.text.startswith(b"\x7fELF") or len(self.text.rstrip(b"\0\1")) + 5000 != len(self.text):
+            raise Differs(f"{elf}: damaged")
+
+    def check(self, name, _sealed):
+        """Look the geometry up in the text."""
+        if f"{name.K}, {name.N}\n".encode() not in self.text:
+            raise Differs(f"{name}: the ELF is of another geometry")
 
 
 def check(project, folder, capsys, *words):
@@ -120,6 +131,63 @@ def test_one_flipped_byte(project, model, capsys):
     assert code == 1
     assert lines[0] == f"wrong bytes in full ELF {path}"
     assert hashlib.sha256(data).hexdigest() in lines[1]
+
+
+@pytest.mark.parametrize("damage", ["cut", "longer", "foreign"])
+def test_a_damaged_or_foreign_file_has_wrong_bytes_not_a_wrong_geometry(project, model, capsys, damage):
+    path = model / "kernels" / QKV
+    data = path.read_bytes()
+    path.unlink()
+    path.write_bytes({"cut": data[:-100], "longer": data + b"x", "foreign": b"#!/bin/sh\n" + bytes(6000)}[damage])
+    code, lines = check(project, model, capsys)
+    assert code == 1
+    assert lines[0] == f"wrong bytes in full ELF {path}"
+
+
+def test_a_fifo_or_a_folder_in_place_of_an_artifact_is_missing_not_waited_for(project, model, capsys):
+    path = model / "kernels" / QKV
+    path.unlink()
+    os.mkfifo(path)
+    code, lines = check(project, model, capsys)
+    assert (code, lines[0]) == (1, f"missing full ELF {path}")
+    assert main(["resolve", f"root={project.root}", QKV, f"plan={model}"]) == 1
+    assert "passed over: not a regular file" in capsys.readouterr().out
+    assert main(["check-missing", f"root={project.root}", "model=tiny", f"dir={model}"]) == 1
+    path.unlink()
+    path.mkdir()
+    assert check(project, model, capsys)[0] == 1
+
+
+def test_plan_means_the_file_it_names(project, model, capsys):
+    """Below plans/ too: a second plan beside plan.json is its own."""
+    folder = project.plans / "two"
+    folder.mkdir()
+    (folder / "plan.json").write_text(json.dumps(PLAN))
+    layers = [layer | {"qkv": {"K": 256, "N": 512}} for layer in PLAN["layers"]]
+    (folder / "new.json").write_text(json.dumps(PLAN | {"layers": layers}))
+    assert main(["lookup", f"root={project.root}", f"plan={folder / 'new.json'}"]) == 1
+    out = capsys.readouterr().out
+    assert "full_i8_QKV_K256_N512_b8.elf" in out
+    assert "N768" not in out
+
+
+def test_a_folders_own_columns_are_not_the_engines_business(project, model, tmp_path, capsys):
+    """The set was registered with the columns of a role table; a model folder without one takes what is there."""
+    text = project.registry_file.read_text()
+    project.registry_file.write_text(
+        text.replace("columns: 2\n", "columns: 4\n").replace("columns: 6\n", "columns: 3\n")
+    )
+    assert check(project, model, capsys)[0] == 0
+    assert main(["lookup", f"root={project.root}", f"plan={model}"]) == 0
+
+
+def test_an_int8_cache_is_refused_by_model_too(project, capsys):
+    folder = project.plans / "tint8"
+    folder.mkdir()
+    (folder / "plan.json").write_text(json.dumps(PLAN | {"kv": {"key": "f16", "value": "int8"}}))
+    for words in (["check-missing", "model=tint8"], ["check-missing", "model=tint8"], ["report", "model=tint8"]):
+        assert main([words[0], f"root={project.root}", *words[1:]]) == 2
+        assert "int8_kv=false" in capsys.readouterr().err
 
 
 def test_a_twin_shadowed_by_an_earlier_directory(project, model, capsys):

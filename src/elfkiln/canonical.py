@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
+import os
+import stat
 from pathlib import Path
 
 
@@ -26,6 +29,17 @@ def sha256_hex(data: bytes) -> str:
 
 
 def file_sha256(path: Path) -> str:
-    """Return the sha256 of a file's bytes as 64 hex digits; raises `OSError` as `open` does."""
-    with path.open("rb") as stream:
+    """Return the sha256 of a regular file's bytes as 64 hex digits.
+
+    Raises `OSError` as `open` does, and for what is no regular file: a FIFO would block and a device never end.
+    """
+    with open(path, "rb", opener=_regular) as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _regular(name: str, flags: int) -> int:
+    descriptor = os.open(name, flags | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "is not a regular file", name)
+    return descriptor

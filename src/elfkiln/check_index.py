@@ -10,10 +10,11 @@ from elfkiln import contract, fast_check
 from elfkiln.artifact_set import Requirement, RequirementSet
 from elfkiln.errors import ElfkilnError, Refused
 from elfkiln.files import write_atomic
-from elfkiln.jobs import registry_key
+from elfkiln.jobs import entry_of, registry_key
+from elfkiln.plan.loader import require_target
 from elfkiln.project import Project
 from elfkiln.registry import Entry, load_registry
-from elfkiln.requirements import PLAN_FILE, ROLES_FILE, model_requirements
+from elfkiln.requirements import PLAN_FILE, ROLES_FILE, model_plan, model_requirements
 from elfkiln.toolchain_lock import read_lock
 
 # The code whose answer the index holds; a change to any of it makes the index stale.
@@ -55,6 +56,7 @@ def write_index(project: Project, model: str) -> None:
     lines += [f"source\t{os.path.relpath(p, project.root)}\t{fast_check.digest_of(str(p))}" for p in sources]
     lines += [_stamp(path) for name in _READERS for path in _python_files(Path(__file__).parent / name)]
     lines.append(f"default\t{lock.default_target}\t{own.layout}")
+    lines += _unserved(project, model, sorted(lock.targets))
     registry = load_registry(project.registry_file)
     for layout in contract.LAYOUTS:
         try:
@@ -68,11 +70,23 @@ def write_index(project: Project, model: str) -> None:
     write_atomic(project.out / "index" / f"{model}.txt", "\n".join(lines).encode())
 
 
+def _unserved(project: Project, model: str, targets: list[str]) -> list[str]:
+    """Say which targets cannot serve the model's plan (an int8 cache, today), and why."""
+    plan = model_plan(project, model)
+    lines = []
+    for target in targets if plan is not None else []:
+        try:
+            require_target(plan, target)
+        except Refused as error:
+            lines.append(f"unserved\t{target}\t{error}")
+    return lines
+
+
 def _rows(target: str, wanted: RequirementSet, entries: Mapping[str, Entry]) -> list[str]:
     rows = []
     for need in wanted.requirements:
         key = registry_key(wanted, need)
-        entry = entries.get(key)
+        entry = entry_of(entries, wanted, need)
         digest, size = (entry.elf, entry.size) if entry else ("-", 0)
         problem = registered_problem(need, entry) or ""
         fields = (target, wanted.layout, need.directory, need.file_name, key, digest, str(size), problem)
@@ -87,12 +101,17 @@ def registered_problem(need: Requirement, entry: Entry | None) -> str | None:
     """
     if entry is None:
         return None
-    if set(entry.sealed) != set(need.sealed):
-        asked, held = (_geometries(one) for one in (need.sealed, entry.sealed))
-        return f"the plan asks for {asked}, the registered ELF holds {held}; build it again"
     if entry.columns != need.columns:
         return f"expected {need.columns} columns, registered with {entry.columns}; build it again"
-    return None
+    return sealed_problem(need, entry)
+
+
+def sealed_problem(need: Requirement, entry: Entry) -> str | None:
+    """Return what a registered sealed ELF holds other than the geometries asked for, None when it is those."""
+    if set(entry.sealed) == set(need.sealed):
+        return None
+    asked, held = (_geometries(one) for one in (need.sealed, entry.sealed))
+    return f"the plan asks for {asked}, the registered ELF holds {held}; build it again"
 
 
 def _geometries(pairs: tuple[tuple[int, int], ...]) -> str:

@@ -7,6 +7,7 @@ The index (out/index/<model>.txt) is generated; `elfkiln.check_index` writes it.
     stamp    <path below the package>  <size>  <mtime in ns>
     default  <target>  <layout>
     refused  <layout>  <one-line reason>
+    unserved <target>  <one-line reason>
     row      <target>  <layout>  <directory>  <file>  <registry key>  <ELF sha256 or "-">  <size in bytes>  <problem>
 
 `problem` is empty unless what is registered is not what the model asks for now.
@@ -45,12 +46,13 @@ class Row:
 class Index:
     """A current index of one model."""
 
-    __slots__ = ("layout", "refused", "rows", "target")
+    __slots__ = ("layout", "refused", "rows", "target", "unserved")
 
     def __init__(self) -> None:
         """Make an empty one."""
         self.rows: list[Row] = []
         self.refused: dict[str, str] = {}
+        self.unserved: dict[str, str] = {}
         self.target = self.layout = ""
 
 
@@ -91,18 +93,27 @@ def read_index(root: str, model: str) -> Index | None:
                 index.target, index.layout = fields
             elif kind == "refused":
                 index.refused[fields[0]] = fields[1]
+            elif kind == "unserved":
+                index.unserved[fields[0]] = fields[1]
     except (OSError, ValueError, IndexError):
         return None
     return index
 
 
 def digest_of(path: str) -> str:
-    """Return a file's sha256 in hex, or `absent` when it cannot be read."""
+    """Return a regular file's sha256 in hex, or `absent` when there is none that can be read."""
     try:
-        with open(path, "rb", buffering=0) as stream:
-            return hashlib.sha256(stream.read()).hexdigest()
-    except OSError:
+        # Not to wait for a writer of a FIFO.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    except (OSError, ValueError):
         return "absent"
+    with open(descriptor, "rb", buffering=0) as stream:
+        if os.fstat(descriptor).st_mode & 0o170000 != 0o100000:
+            return "absent"
+        try:
+            return hashlib.sha256(stream.read()).hexdigest()
+        except OSError:
+            return "absent"
 
 
 def find_gaps(rows: list[Row], blobs: str, folder: str | None) -> list[Gap]:
@@ -178,7 +189,7 @@ def main(words: list[str]) -> int | None:
     if index is None:
         return None
     rows = select_rows(index, keys.get("target"), keys.get("layout"))
-    if not rows:
+    if not rows or rows[0].target in index.unserved:
         return None
     gaps = find_gaps(rows, os.path.join(root, "out", "registry", "blobs", "sha256"), keys.get("dir"))
     sys.stdout.write(report(model, rows[0].target, len(rows), gaps, dir_given="dir" in keys) + "\n")

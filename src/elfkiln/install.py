@@ -118,7 +118,7 @@ def _refuse_gaps(store: Store, rows: tuple[Found, ...], wanted: RequirementSet) 
             problems.append(f"missing full ELF {row.path} ({problem})")
     if problems:
         more = f" and {len(problems) - 1} more" if len(problems) > 1 else ""
-        raise Differs(f"{problems[0]}{more}; run doit elfs model={wanted.model}, nothing was installed")
+        raise Differs(f"{problems[0]}{more}; build {wanted.model} with doit elfs first, nothing was installed")
 
 
 def _place(store: Store, digest: str, path: Path) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from elfkiln import contract
@@ -11,6 +11,7 @@ from elfkiln.errors import ElfkilnError
 from elfkiln.families import DesignRequest, RenderedGenerator, render, render_sealed
 from elfkiln.project import Project
 from elfkiln.recipe import Recipe, make_recipe
+from elfkiln.registry import Entry
 from elfkiln.targets import Builder
 
 
@@ -40,6 +41,21 @@ class Failure:
 def registry_key(requirements: RequirementSet, requirement: Requirement) -> str:
     """Return the registry's key: the file name, or `<model>/<file>` for a sealed ELF."""
     return requirement.file_name if requirement.name else f"{requirements.model}/{requirement.file_name}"
+
+
+def entry_of(entries: Mapping[str, Entry], requirements: RequirementSet, requirement: Requirement) -> Entry | None:
+    """Return what the registry has for a requirement, None when it has nothing.
+
+    A sealed ELF is the same under every model name: where its own key is not registered, one of the same file name and
+    the same geometries serves (a model folder that was copied or renamed asks for those bytes).
+    """
+    own = entries.get(registry_key(requirements, requirement))
+    if own is not None or requirement.name is not None:
+        return own
+    for key in sorted(entries):
+        if key.endswith(f"/{requirement.file_name}") and set(entries[key].sealed) == set(requirement.sealed):
+            return entries[key]
+    return None
 
 
 def generator_of(project: Project, requirement: Requirement, layout: str) -> RenderedGenerator:

@@ -8,7 +8,7 @@ from typing import Any
 
 from elfkiln.artifact_set import RequirementSet
 from elfkiln.errors import EXIT_DIFFERS, EXIT_DONE, refusal
-from elfkiln.jobs import registry_key
+from elfkiln.jobs import entry_of, registry_key
 from elfkiln.project import Project
 from elfkiln.registry import Entry, load_registry
 
@@ -47,9 +47,8 @@ def lookup_set(project: Project, target: str, wanted: RequirementSet) -> tuple[F
     """Return one row per name of the set, in its order."""
     entries = load_registry(project.registry_file).entries(target)
     return tuple(
-        Found(target, need.path, key, entries.get(key))
+        Found(target, need.path, registry_key(wanted, need), entry_of(entries, wanted, need))
         for need in wanted.requirements
-        for key in (registry_key(wanted, need),)
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,13 +12,13 @@ from typing import Any
 from elfkiln import contract
 from elfkiln.artifact_set import Requirement, RequirementSet
 from elfkiln.canonical import file_sha256
-from elfkiln.check_index import registered_problem
+from elfkiln.check_index import sealed_problem
 from elfkiln.errors import EXIT_DIFFERS, EXIT_DONE, ElfkilnError
 from elfkiln.files import digest_or_none
-from elfkiln.jobs import registry_key
+from elfkiln.jobs import entry_of, registry_key
 from elfkiln.plan.requirements import Candidates, Choice, choose
 from elfkiln.registry import Entry
-from elfkiln.targets import check_elf
+from elfkiln.targets import open_elf
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +70,7 @@ def check_candidates(
     `entries` is the registry's part for `target`. Files are read and hashed; a file that cannot be read is `missing`.
     """
     return [
-        _finding(target, candidates, entries.get(registry_key(wanted, candidates.requirement)), wanted)
-        for candidates in found
+        _finding(target, candidates, entry_of(entries, wanted, candidates.requirement), wanted) for candidates in found
     ]
 
 
@@ -79,12 +80,12 @@ def exit_code_of(findings: list[Finding]) -> int:
 
 
 def size_of(path: Path) -> int | None:
-    """Return the bytes of a file, None when there is none that can be read."""
+    """Return the bytes of a regular file, None when there is none that can be read."""
     try:
-        with path.open("rb"):
-            return path.stat().st_size
-    except OSError:
+        state = path.stat()
+    except (OSError, ValueError):
         return None
+    return state.st_size if stat.S_ISREG(state.st_mode) and os.access(path, os.R_OK) else None
 
 
 def opened_of(candidates: Candidates) -> Choice:
@@ -109,7 +110,7 @@ def _finding(target: str, candidates: Candidates, entry: Entry | None, wanted: R
     except OSError as error:
         return finding("missing", f"{choice.opened}: {error.strerror or error}")
     if entry is not None and digest == entry.elf:
-        problem = registered_problem(need, entry)
+        problem = sealed_problem(need, entry)
         return finding("wrong geometry", problem, digest) if problem else finding("ok", "", digest)
     later = next((path for path in choice.shadowed if entry and digest_or_none(path) == entry.elf), None)
     if later is not None and entry is not None:
@@ -125,14 +126,13 @@ def _finding(target: str, candidates: Candidates, entry: Entry | None, wanted: R
             "stub", f"expected a kernel ELF of at least {contract.MIN_ELF_BYTES} bytes, found {size} bytes", digest
         )
     try:
-        check_elf(target, choice.opened, need.name, need.sealed)
+        opened = open_elf(target, choice.opened)
     except ElfkilnError as error:
-        return finding("wrong geometry" if _is_elf(choice.opened) else "wrong bytes", str(error), digest)
+        return finding("wrong bytes", str(error), digest)
+    try:
+        opened.check(need.name, need.sealed)
+    except ElfkilnError as error:
+        return finding("wrong geometry", str(error), digest)
     if entry is None:
         return finding("not registered", f"a sound ELF, but registry.yaml has no {key} for target {target}", digest)
     return finding("wrong bytes", f"expected sha256:{entry.elf} (registry.yaml), found sha256:{digest}", digest)
-
-
-def _is_elf(path: Path) -> bool:
-    with path.open("rb") as stream:
-        return stream.read(4) == b"\x7fELF"

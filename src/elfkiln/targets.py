@@ -14,7 +14,9 @@ from elfkiln.project import Project
 from elfkiln.toolchain_lock import TargetPin, read_lock
 
 if TYPE_CHECKING:
+    from elfkiln.full_elf import FullElf
     from elfkiln.npu2.install import Installed
+    from elfkiln.sim_elf import SimElfInfo
     from elfkiln.simulator.toolchain import SimToolchain
 
 
@@ -169,25 +171,57 @@ class NpuBuilder:
         check_elf(self.pin.name, elf, name, sealed)
 
 
-def check_elf(target: str, elf: Path, name: ArtifactName | None, sealed: tuple[tuple[int, int], ...]) -> None:
-    """Check that a file is an ELF of the target and is what the name, or the sealed geometries, say.
+class OpenedElf(Protocol):
+    """An ELF that was read and is sound in itself."""
 
-    Raises `Differs` with one line: a stub, a truncated or foreign file, an ELF of another target, another geometry.
+    def check(self, name: ArtifactName | None, sealed: tuple[tuple[int, int], ...]) -> None:
+        """Raise `Differs` unless it is what the name, or the sealed geometries, say."""
+        ...
+
+
+def open_elf(target: str, elf: Path) -> OpenedElf:
+    """Read an ELF of a target; raises `Differs` for a stub, a damaged or foreign file, an ELF of another target.
+
     No toolchain is needed.
     """
     if target == "sim":
+        from elfkiln.sim_elf import read_sim_elf
+
+        return _OpenedSim(read_sim_elf(elf))
+    from elfkiln.full_elf import read_full_elf
+
+    return _OpenedFull(read_full_elf(elf.read_bytes()))
+
+
+def check_elf(target: str, elf: Path, name: ArtifactName | None, sealed: tuple[tuple[int, int], ...]) -> None:
+    """Check that a file is an ELF of the target and is what the name, or the sealed geometries, say.
+
+    Raises `Differs` with one line, as `open_elf` does and for another geometry.
+    """
+    open_elf(target, elf).check(name, sealed)
+
+
+@dataclass(frozen=True, slots=True)
+class _OpenedSim:
+    info: SimElfInfo
+
+    def check(self, name: ArtifactName | None, sealed: tuple[tuple[int, int], ...]) -> None:
         from elfkiln import sim_elf
 
-        info = sim_elf.read_sim_elf(elf)
         if name is None:
-            sim_elf.check_sealed(info, sealed)
+            sim_elf.check_sealed(self.info, sealed)
         else:
-            sim_elf.check_name(info, name)
-        return
-    from elfkiln import full_elf
+            sim_elf.check_name(self.info, name)
 
-    full = full_elf.read_full_elf(elf.read_bytes())
-    if name is None:
-        full_elf.check_sealed(full, sealed)
-    else:
-        full_elf.check_geometry(full, name)
+
+@dataclass(frozen=True, slots=True)
+class _OpenedFull:
+    full: FullElf
+
+    def check(self, name: ArtifactName | None, sealed: tuple[tuple[int, int], ...]) -> None:
+        from elfkiln import full_elf
+
+        if name is None:
+            full_elf.check_sealed(self.full, sealed)
+        else:
+            full_elf.check_geometry(self.full, name)

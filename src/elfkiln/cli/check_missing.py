@@ -74,6 +74,8 @@ def run(arguments: Arguments) -> int:
 def _rows(project: Project, model: str, target: str, layout: str | None) -> list[fast_check.Row]:
     index = current_index(project, model)
     chosen = layout or index.layout
+    if target in index.unserved:
+        raise Refused(index.unserved[target])
     if chosen in index.refused:
         raise Refused(index.refused[chosen])
     rows = fast_check.select_rows(index, target, chosen)

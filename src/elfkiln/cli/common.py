@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from elfkiln.artifact_set import RequirementSet
 from elfkiln.cli.arguments import Arguments
 from elfkiln.errors import Refused
+from elfkiln.geometry import rows_for
+from elfkiln.jobs import entry_of
 from elfkiln.plan.loader import load_plan, plan_file, require_target
 from elfkiln.plan.model import Plan
-from elfkiln.plan.requirements import folder_requirements, plan_requirements
+from elfkiln.plan.requirements import folder_columns, plan_requirements
 from elfkiln.project import Project, find_project
-from elfkiln.requirements import all_models, model_plan, model_requirements
+from elfkiln.registry import load_registry
+from elfkiln.requirements import ROLES_FILE, all_models, model_plan, model_requirements
 from elfkiln.toolchain_lock import read_lock
 
 ROOT = {"root": "the elfkiln checkout (default: the nearest one upwards)"}
@@ -56,10 +59,30 @@ def planned_model(project: Project, arguments: Arguments, verb: str) -> PlannedM
     plan = load_plan(file)
     require_target(plan, target_of(project, arguments))
     folder = file.parent.resolve()
-    if folder.parent == project.plans.resolve():
-        return PlannedModel(plan, folder, folder_requirements(folder))
     name = re.sub(r"[^a-z0-9._-]+|\.{2,}", "-", folder.name.lower()).strip("-.")[:64]
-    return PlannedModel(plan, folder, plan_requirements(plan, name or "model"))
+    wanted = plan_requirements(plan, name or "model", folder_columns(folder))
+    return PlannedModel(plan, folder, _with_registered_columns(project, arguments, folder, wanted))
+
+
+def _with_registered_columns(
+    project: Project, arguments: Arguments, folder: Path, wanted: RequirementSet
+) -> RequirementSet:
+    """Return the set with the columns its names are registered with, for a plan that says nothing of columns itself.
+
+    Columns are this project's choice, not the engine's: a plan of somebody's model folder takes what is there.
+    """
+    if (folder / ROLES_FILE).is_file():
+        return wanted
+    entries = load_registry(project.registry_file).entries(target_of(project, arguments))
+    needs = []
+    for need in wanted.requirements:
+        entry = entry_of(entries, wanted, need)
+        if entry is None or entry.columns == need.columns:
+            needs.append(need)
+        else:
+            rows = None if need.name is None else rows_for(entry.columns, m16=need.name.m16)
+            needs.append(replace(need, columns=entry.columns, rows=rows))
+    return replace(wanted, requirements=tuple(needs))
 
 
 def models_of(project: Project, arguments: Arguments, verb: str) -> tuple[str, ...]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from elfkiln.cli.arguments import Arguments, Spec
-from elfkiln.cli.common import MODEL, PLAN, ROOT, TARGET, planned_model, print_json, project_of
+from elfkiln.cli.common import MODEL, PLAN, ROOT, TARGET, planned_model, print_json, project_of, sets_of
 from elfkiln.decode_report import decode_report
 from elfkiln.errors import EXIT_DONE, Refused, refusal
-from elfkiln.requirements import model_dimensions, model_requirements
+from elfkiln.requirements import model_dimensions
 
 HELP = "report launches, weight bytes per token and layout, and the predicted device wait of a decode step"
 SPEC = Spec(keys=MODEL | PLAN | {"vocab": "rows of the lm_head (default: a published run's; 0: none)"} | TARGET | ROOT)
@@ -22,7 +22,7 @@ def run(arguments: Arguments) -> int:
         model = arguments.keys.get("model", "")
         if model in ("", "all"):
             raise Refused("report: takes model=NAME or plan=PATH")
-        wanted = model_requirements(project, model)
+        (wanted,) = sets_of(project, arguments, "report")
         hidden, layers = model_dimensions(project, model)
     report = decode_report(wanted, hidden=hidden, layers=layers, vocabulary=_vocabulary(arguments))
     if arguments.json:

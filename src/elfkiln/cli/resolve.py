@@ -41,7 +41,9 @@ def run(arguments: Arguments) -> int:
     target = target_of(project, arguments)
     found = _candidates(arguments)
     entries = load_registry(project.registry_file).entries(target)
-    names = {entry.elf: key for key, entry in entries.items()}
+    names: dict[str, list[str]] = {}
+    for key, entry in sorted(entries.items()):
+        names.setdefault(entry.elf, []).append(key)
     choice = opened_of(found)
     rows = []
     for path in found.paths:
@@ -52,10 +54,12 @@ def run(arguments: Arguments) -> int:
         elif path in choice.empty:
             state = "passed over: empty"
         else:
-            state = "passed over: no such file"
+            state = "passed over: not a regular file" if path.exists() else "passed over: no such file"
         digest = digest_or_none(path)
-        registered = names.get(digest) if digest else None
-        rows.append({"path": str(path), "state": state, "bytes": size_of(path), "sha256": digest, "is": registered})
+        registered = ", ".join(names.get(digest, [])) if digest else None
+        rows.append(
+            {"path": str(path), "state": state, "bytes": size_of(path), "sha256": digest, "is": registered or None}
+        )
     if arguments.json:
         opened = str(choice.opened) if choice.opened else None
         print_json({"name": found.requirement.file_name, "opened": opened, "candidates": rows})

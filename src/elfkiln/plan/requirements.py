@@ -37,9 +37,13 @@ def folder_requirements(folder: Path, layout: str | None = None) -> RequirementS
             found=layout,
             remedy="leave layout= out",
         )
+    return plan_requirements(plan, folder.name, folder_columns(folder))
+
+
+def folder_columns(folder: Path) -> Columns:
+    """Return the columns that the roles.yaml of a folder records, none where there is no such file."""
     table = folder / ROLES_FILE
-    columns = {(row.role, row.K, row.N): row.columns for row in read_role_table(table).rows} if table.is_file() else {}
-    return plan_requirements(plan, folder.name, columns)
+    return {(row.role, row.K, row.N): row.columns for row in read_role_table(table).rows} if table.is_file() else {}
 
 
 def plan_requirements(plan: Plan, model: str, columns: Columns | None = None) -> RequirementSet:
