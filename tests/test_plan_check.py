@@ -158,7 +158,7 @@ def test_a_fifo_or_a_folder_in_place_of_an_artifact_is_missing_not_waited_for(pr
     assert check(project, model, capsys)[0] == 1
 
 
-def test_plan_means_the_file_it_names(project, model, capsys):
+def test_plan_means_the_file_it_names(project, capsys):
     """Below plans/ too: a second plan beside plan.json is its own."""
     folder = project.plans / "two"
     folder.mkdir()
@@ -171,7 +171,7 @@ def test_plan_means_the_file_it_names(project, model, capsys):
     assert "N768" not in out
 
 
-def test_a_folders_own_columns_are_not_the_engines_business(project, model, tmp_path, capsys):
+def test_a_folders_own_columns_are_not_the_engines_business(project, model, capsys):
     """The set was registered with the columns of a role table; a model folder without one takes what is there."""
     text = project.registry_file.read_text()
     project.registry_file.write_text(

@@ -73,8 +73,10 @@ def write_index(project: Project, model: str) -> None:
 def _unserved(project: Project, model: str, targets: list[str]) -> list[str]:
     """Say which targets cannot serve the model's plan (an int8 cache, today), and why."""
     plan = model_plan(project, model)
-    lines = []
-    for target in targets if plan is not None else []:
+    lines: list[str] = []
+    if plan is None:
+        return lines
+    for target in targets:
         try:
             require_target(plan, target)
         except Refused as error:
