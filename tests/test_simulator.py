@@ -111,8 +111,8 @@ def test_a_geometry_before_init_is_refused_by_name(simulator):
     with pytest.raises(SimulationFailed) as caught:
         elf.run(np.zeros((16, 128), np.int8), np.full(8192, 0x55, np.uint8), sequence="seq_K128_N256")
     assert str(caught.value) == (
-        "main_seq_K128_N256 step 0 (write element 0 of counts_0): the array is not configured, load_pdi comes first; "
-        "run main_init before"
+        "main_seq_K128_N256 step 0 (write element 0 of counts_0 at core(0,2)): the array is not configured, "
+        "load_pdi comes first; run main_init before"
     )
 
 
@@ -211,7 +211,7 @@ def task(number, fifo, argument, length, *, offset=0, sizes=(), strides=(), repe
 
 
 def design(fifos, cores, tasks, *, links=(), kernels=None, elements=4096, buffers=(), locks=(), steps=None):
-    """A design with one sequence over three int8 arrays: starts all tasks, awaits those with a token, frees the rest."""
+    """A design with one sequence over three int8 arrays: starts all tasks, awaits what has a token, frees the rest."""
     plan = [LoadPdi("main"), *(StartTask(one.number) for one in tasks)]
     plan += [AwaitTask(one.number) for one in tasks if one.issue_token]
     plan += [FreeTask(one.number) for one in tasks if not one.issue_token]

@@ -701,7 +701,7 @@ LOCK_FAULTS = {
     ),
     "lock_set_twice": (
         guarded(steps=(LoadPdi("main"), SetLock("go", 1), *GO)),
-        ["main_seq step 3 (set go)", "still holds 1, which no core has taken"],
+        ["main_seq step 3 (set go at core(0,2))", "still holds 1, which no core has taken"],
     ),
     "lock_overflows": (
         guarded(

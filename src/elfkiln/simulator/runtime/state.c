@@ -86,11 +86,14 @@ static void text_step(uint32_t number) {
         break;
     }
     case SIM_RTP_WRITE:
-        text_add("write element %d of %s", (int64_t)step->element,
-                 step->fault ? "the buffer" : DESIGN->buffers[step->index].name);
+        text_add("write element %d", (int64_t)step->element);
+        if (!step->fault)
+            text_add(" of %s at %s", DESIGN->buffers[step->index].name, DESIGN->buffers[step->index].tile);
         break;
     case SIM_SET_LOCK:
-        text_add("set %s", step->fault ? "the lock" : DESIGN->locks[step->index].name);
+        text_string("set");
+        if (!step->fault)
+            text_add(" %s at %s", DESIGN->locks[step->index].name, DESIGN->locks[step->index].tile);
         break;
     }
     text_char(')');
