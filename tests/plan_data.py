@@ -95,6 +95,13 @@ def experts(count, rows, columns, kind="q4_1"):
     return dtype, [count, chunks, size]
 
 
+def grid(rows, columns, kind="q4_1", count=1):
+    """Return dtype and shape of a matrix, or of `count` pooled experts, as a grid: tile rows, column blocks, chunk."""
+    assert rows % 32 == 0
+    assert columns % 256 == 0
+    return "I8", [count * (rows // 32), columns // 256, CHUNK[kind]]
+
+
 def container_header(tensors):
     """Return the JSON header bytes and the payload size of a container; tensors lie at multiples of 64 bytes."""
     table, end = {"__metadata__": {"format": "q4nx"}}, 0

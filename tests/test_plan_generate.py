@@ -12,7 +12,7 @@ from elfkiln.errors import Refused
 from elfkiln.plan.generate import Options, check_plan, differences, generate_plan, plan_text, write_plan
 from elfkiln.plan.loader import load_plan
 from elfkiln.plan.requirements import plan_requirements
-from plan_data import attention, dense_mlp, experts, gdn, layer_tensors, matrix, write_model
+from plan_data import attention, dense_mlp, experts, gdn, grid, layer_tensors, matrix, write_model
 
 H = 512
 NORM = {"model.norm.weight": ("BF16", [H])}
@@ -67,6 +67,16 @@ def mixture(folder, **config):
             moe_router=("BF16", [H, 4]),
         )
     config = {**BASE, "num_hidden_layers": 2, "intermediate_size": 256, "n_expert": 4, "top_k": 2, **config}
+    return write_model(folder, tensors, config)
+
+
+def mixture_of(folder, gate, up, down):
+    """A mixture of 4 experts of width 256 in one layer, stored as told."""
+    tensors = NORM | attention(0, H, 1024, 512, 1024)
+    tensors |= attention(1, H, 1024, 512, 1024)
+    for index in range(2):
+        tensors |= layer_tensors(index, mlp__gate_exps_proj=gate, mlp__up_exps_proj=up, mlp__down_exps_proj=down)
+    config = {**BASE, "num_hidden_layers": 2, "intermediate_size": 256, "n_expert": 4, "top_k": 2}
     return write_model(folder, tensors, config)
 
 
@@ -198,6 +208,109 @@ def test_a_mixture_of_experts_is_split(tmp_path):
         ("U", 512, 256),
         ("D", 256, 512),
     ]
+
+
+def test_the_published_header_of_qwen36_35b_a3b(tmp_path):
+    """Its tensors as the engine's public notes record them: every matrix a grid of tile rows, column blocks, chunk."""
+    hidden, tensors = 2048, {"model.norm.weight": ("BF16", [2048])}
+    for index in range(4):
+        stem = f"model.layer.{index}."
+        tensors |= {
+            f"{stem}mlp.up_exps_proj.weight": ("I8", [4096, 8, 5120]),
+            f"{stem}mlp.gate_exps_proj.weight": ("I8", [4096, 8, 5120]),
+            f"{stem}mlp.down_exps_proj.weight": ("I8", [16384, 2, 5120]),
+        }
+        if index == 3:
+            tensors |= {
+                f"{stem}self_attn.q_proj.weight": ("I8", [256, 8, 8704]),
+                f"{stem}self_attn.k_proj.weight": ("I8", [16, 8, 8704]),
+                f"{stem}self_attn.v_proj.weight": ("I8", [16, 8, 8704]),
+                f"{stem}self_attn.o_proj.weight": ("I8", [64, 16, 8704]),
+            }
+        else:
+            tensors |= {
+                f"{stem}linear_attn.qkv_proj.weight": ("I8", [256, 8, 8704]),
+                f"{stem}linear_attn.ssm_out_proj.weight": ("I8", [64, 16, 8704]),
+                f"{stem}self_attn.gate_proj.weight": ("I8", [128, 8, 8704]),
+            }
+    config = {
+        "hidden_size": hidden,
+        "num_hidden_layers": 4,
+        "num_attention_heads": 16,
+        "num_key_value_heads": 2,
+        "head_dim": 256,
+        "intermediate_size": 512,
+        "n_expert": 256,
+        "top_k": 8,
+        "attn_output_gate": True,
+        "linear_num_key_heads": 16,
+        "linear_key_head_dim": 128,
+        "linear_num_value_heads": 32,
+        "linear_value_head_dim": 128,
+    }
+    generated = generate_plan(write_model(tmp_path / "m", tensors, config))
+    assert generated.notes == ()
+    # 16 tile rows of 32 an expert are its width 512; the GDN packing 2*2048 + 4096, full attention with its gate
+    assert names(generated) == [
+        ("QKV", 2048, 8192),
+        ("QKV", 2048, 9216),
+        ("Z", 2048, 4096),
+        ("O", 4096, 2048),
+        ("G", 2048, 512),
+        ("U", 2048, 512),
+        ("D", 512, 2048),
+    ]
+
+
+def expert_grid(rows, columns):
+    return grid(rows, columns, count=4)
+
+
+def expert_rows(rows, columns):
+    return "I8", [4 * (rows // 32) * (columns // 256), 5120]
+
+
+def expert_numbers(rows, columns):
+    return "BF16", [4 * rows, columns]
+
+
+def expert_blocks(rows, columns):
+    return "I8", [4, rows // 32, columns // 256, 5120]
+
+
+@pytest.mark.parametrize("pool", [expert_grid, expert_rows, expert_numbers, expert_blocks])
+def test_experts_are_pooled_in_every_published_form(tmp_path, pool):
+    folder = mixture_of(tmp_path / "m", gate=pool(256, H), up=pool(256, H), down=pool(H, 256))
+    assert generate_plan(folder).data["layers"] == generate_plan(mixture(tmp_path / "same")).data["layers"]
+
+
+@pytest.mark.parametrize(
+    ("gate", "said"),
+    [
+        # three experts where config.json counts four
+        (("I8", [3, 16, 5120]), "expected a first dimension that n_expert = 4 of config.json divides, found [3, 16"),
+        (("I8", [4 * 8 + 2, 2, 5120]), "expected a first dimension that n_expert = 4 of config.json divides"),
+        # eight experts of [16, 5120]: as a grid of four they would be 64 x 4096
+        (("I8", [8, 16, 5120]), "expected 4 experts of 512 columns, found [8, 16, 5120]"),
+        # a grid of other columns that holds as many chunks
+        (("I8", [4 * 4, 4, 5120]), "expected 4 experts of 512 columns, found [16, 4, 5120]"),
+    ],
+)
+def test_experts_that_do_not_fit_their_count_are_refused(tmp_path, gate, said):
+    folder = mixture_of(tmp_path / "m", gate=gate, up=experts(4, 256, H), down=experts(4, H, 256))
+    with pytest.raises(Refused) as caught:
+        generate_plan(folder)
+    assert "model.q4nx: layer 0: mlp.gate_exps_proj.weight: " + said in str(caught.value)
+
+
+def test_a_transposed_grid_of_experts_is_refused(tmp_path):
+    folder = mixture_of(
+        tmp_path / "m", gate=grid(256, H, count=4), up=grid(256, H, count=4), down=grid(256, H, count=4)
+    )
+    with pytest.raises(
+        Refused, match=r"mlp.down_exps_proj.weight: expected 4 experts of 512 rows, found \[32, 2, 5120\]"
+    ):
+        generate_plan(folder)
 
 
 def test_latent_attention(tmp_path):

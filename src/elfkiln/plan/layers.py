@@ -228,13 +228,27 @@ class _LayerReader:
             self.from_config.append(name)
             return configured
         if name in (_EXPERT_GATE, _EXPERT_UP, _EXPERT_DOWN):
-            pooled = tensor.shape[0] if len(tensor.shape) > 2 else (self.dims.experts.count if self.dims.experts else 0)
-            if not pooled or weights % pooled:
-                expected = "experts pooled along the first dimension"
-                raise self.refuse(name, expected=expected, found=list(tensor.shape))
-            weights //= pooled
+            weights = self.one_expert(name, tensor, weights, known_side)
         width = weights // known_side
         if not width or weights % known_side:
             expected = f"a whole number of rows of {known_side} weights"
             raise self.refuse(name, expected=expected, found=f"{weights} weights")
         return width
+
+    def one_expert(self, name: str, tensor: Tensor, weights: int, known_side: int) -> int:
+        """Return the weights of one of the pooled experts: the engine divides a tensor's bytes by n_expert.
+
+        Published containers pool them along the first dimension, either as [experts, chunks, chunk bytes] or as one
+        grid, [experts * tile rows, column blocks, chunk bytes]; a grid tells its other side too, which must fit.
+        """
+        count = self.dims.experts.count if self.dims.experts else 0
+        shape = tensor.shape
+        if not count or not shape[0] or shape[0] % count or weights % count:
+            expected = f"a first dimension that n_expert = {count} of {contract.CONFIG_FILE} divides"
+            raise self.refuse(name, expected=expected, found=list(shape))
+        if tensor.chunk_kind is not None and len(shape) == 3 and shape[0] != count:
+            rows, columns = shape[0] // count * contract.CHUNK_ROWS, shape[1] * contract.CHUNK_COLUMNS
+            side, found = ("rows", rows) if name == _EXPERT_DOWN else ("columns", columns)
+            if found != known_side:
+                raise self.refuse(name, expected=f"{count} experts of {known_side} {side}", found=list(shape))
+        return weights // count
