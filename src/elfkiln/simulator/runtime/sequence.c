@@ -70,7 +70,7 @@ static bool run_agent(void) {
     return true;
 }
 
-/* Fails at the current step with `format`; says that nothing was changed by the step. */
+/* Fails at the current step; `format` may name one number. Returns false, for the caller to return. */
 static bool refuse_step(int code, const char *format, int64_t number) {
     if (fail_step(code))
         text_add(format, number);
@@ -133,7 +133,7 @@ static bool start_task(uint32_t number) {
 static void give_back(uint32_t number) {
     const sim_task *task = &run.sequence->tasks[number];
     DESIGN->task_states[number].freed = true;
-    if (task->shim != SIM_NONE)
+    if (task->shim != SIM_NONE && DESIGN->task_states[number].configured)
         --DESIGN->shim_tasks[task->shim];
 }
 
