@@ -25,6 +25,8 @@ COMPARE_OPTIONS = (
     {"name": "tol", "long": "tol", "type": str, "default": "", "help": "tolerated timing difference in percent"},
     {"name": "texts", "long": "texts", "type": bool, "default": False, "help": "compare the texts alone"},
     {"name": "self-test", "long": "self-test", "type": bool, "default": False, "help": "check the comparison itself"},
+    # Last, as it takes two: doit gives it the first, and the second is the first of the words that follow.
+    {"name": "control", "long": "control", "type": str, "default": "", "help": "two more logs of A's build: C1 C2"},
 )
 VERBS: dict[str, tuple[str, bool, tuple[dict[str, Any], ...]]] = {
     "elfs": ("build, check and register every ELF of model=", False, (JOBS, REBUILD)),

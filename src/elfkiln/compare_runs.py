@@ -4,11 +4,12 @@ Accepted lines of a log (the engine's own format is only partly published; docs/
 
     [prompt <id>] text        what was asked
     [greedy <id>] text        what the engine answered; further lines belong to it until the next tag of this list
+    [greedy <id> json] "..."  the same as one JSON string, for texts that hold tags; so for prompts
     [ph] <label> key=value    figures of one phase, e.g. [ph] GU n=128 wait_ms=1402.1 GB/s=8.13
     [prof] <label> key=value  figures of a step
     [end]                     ends a text
 
-Any line outside a text that begins otherwise is ignored.
+Lines end at a line feed and at nothing else. Any line outside a text that begins otherwise is ignored.
 """
 
 from __future__ import annotations
@@ -18,41 +19,80 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
 from pathlib import Path
 
 from elfkiln.errors import ElfkilnError, Refused, brief, refusal
 
 MAX_LOG_BYTES = 64 * 1024 * 1024
+MAX_TOLERANCE = 10.0
+"""The widest tolerance that still judges something, as a fraction: eleven times as slow."""
 
-_TEXT_TAG = re.compile(r"\s*\[(prompt|greedy)\s+([A-Za-z0-9_.:-]+)\](?: (.*)|\s*)", re.ASCII)
-_FIGURE_TAG = re.compile(r"\s*\[(ph|prof)\]\s+(.*)", re.ASCII)
+_TEXT_TAG = re.compile(
+    r"\s*\[(?P<kind>prompt|greedy)\s+(?P<id>[A-Za-z0-9_.:-]+)(?P<json>\s+json)?\](?: (?P<text>.*)|(?P<blank>\s*))",
+    re.ASCII | re.DOTALL,
+)
+_FIGURE_TAG = re.compile(r"\s*\[(ph|prof)\]\s+(.*)", re.ASCII | re.DOTALL)
 _END_TAG = re.compile(r"\s*\[end\]\s*", re.ASCII)
 _FIGURE = re.compile(r"([A-Za-z][A-Za-z0-9_./%-]*)=([-+]?[0-9.]+(?:[eE][-+]?[0-9]+)?)([A-Za-z/%]*)", re.ASCII)
 
-_TIMES = ("us", "ms", "s", "sec", "seconds")
-_RATES = ("GB/s", "GBps", "MB/s", "MBps", "tok/s", "tps", "GOP/s", "GOPs", "it/s")
+_TIMES = {"ns": -9, "us": -6, "ms": -3, "s": 0, "sec": 0, "seconds": 0}
+_RATES = {
+    "B/s": ("B/s", 0),
+    "MB/s": ("B/s", 6),
+    "MBps": ("B/s", 6),
+    "GB/s": ("B/s", 9),
+    "GBps": ("B/s", 9),
+    "tok/s": ("tok/s", 0),
+    "tps": ("tok/s", 0),
+    "GOP/s": ("op/s", 9),
+    "GOPs": ("op/s", 9),
+    "TOP/s": ("op/s", 12),
+    "TOPs": ("op/s", 12),
+    "it/s": ("it/s", 0),
+}
+_UNITS = {unit: ("s", power, -1) for unit, power in _TIMES.items()} | {
+    unit: (measure, power, 1) for unit, (measure, power) in _RATES.items()
+}
+"""Unit -> what it measures, the power of ten of that base unit, and the better direction."""
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A number of a log, with its unit. `better` is -1 where less is better (times), 1 where more is (rates), else 0.
+    """A number of a log in the base unit of what it measures: seconds, B/s, tok/s, op/s, it/s.
 
-    >>> [Figure.of(*word).better for word in (("wait_ms", "12.5", ""), ("rate", "8.1", "GB/s"), ("n", "368", ""))]
-    [-1, 1, 0]
+    `measure` is that base unit; for a count the unit as written, mostly none. `better` is -1 where less is better
+    (times), 1 where more is (rates), else 0. `written` is the number with its unit as the log has it.
+
+    >>> Figure.of("wait_ms", "12.5", "")
+    Figure(value=Decimal('0.0125'), measure='s', better=-1, written='12.5ms')
+    >>> [Figure.of(*word).better for word in (("rate", "8.1", "GB/s"), ("n", "368", ""))]
+    [1, 0]
     """
 
-    value: float
+    value: Decimal
+    measure: str
     better: int
+    written: str
 
     @classmethod
     def of(cls, key: str, number: str, unit: str) -> Figure:
-        """Return the figure a `key=number[unit]` word stands for; raises `ValueError` for no number."""
-        suffix = unit or (key if key in _RATES else key.rpartition("_")[2])
-        better = -1 if suffix in _TIMES else 1 if suffix in _RATES else 0
-        value = float(number)
-        if not math.isfinite(value):
+        """Return the figure a `key=number[unit]` word stands for; the unit may also end the key, after `_`.
+
+        Raises `ValueError` for no number, one no float can hold, and a key and a number that name different units.
+        """
+        of_key = next((name for name in (key, key.rpartition("_")[2]) if name in _UNITS), "")
+        if of_key and unit and unit != of_key:
+            raise ValueError(f"the units {of_key} and {unit}")
+        unit = unit or of_key
+        measure, power, better = _UNITS.get(unit, (unit, 0, 0))
+        try:
+            value = Decimal(number)
+        except InvalidOperation:
+            raise ValueError(number) from None
+        if not math.isfinite(float(value)) or (value and not float(value)):
             raise ValueError(number)
-        return cls(value, better)
+        return cls(value.scaleb(power) if power else value, measure, better, f"{number}{unit}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,13 +141,18 @@ def parse_run(text: str, name: str) -> Run:
     texts: dict[tuple[str, str], list[str]] = {}
     figures: dict[str, Figure] = {}
     current: list[str] | None = None
-    for number, line in enumerate(text.splitlines(), 1):
+    # Not splitlines(): a text may hold the other characters that it takes for line ends.
+    for number, line in enumerate(text.removesuffix("\n").split("\n"), 1):
         tag, figure = _TEXT_TAG.fullmatch(line), _FIGURE_TAG.fullmatch(line)
         if tag:
-            kind, key = str(tag[1]), str(tag[2])
-            if (kind, key) in texts:
-                raise _refuse(name, number, expected=f"[{kind} {key}] once", found="it again")
-            current = texts[kind, key] = [tag[3] or ""]
+            place = (str(tag["kind"]), str(tag["id"]))
+            if place in texts:
+                raise _refuse(name, number, expected=f"[{' '.join(place)}] once", found="it again")
+            first = tag["blank"] if tag["text"] is None else tag["text"]
+            current = texts[place] = [first]
+            if tag["json"]:
+                texts[place] = [_decoded(first, name, number, place)]
+                current = None
         elif figure:
             current = None
             _take_figures(figures, figure[2], name, number)
@@ -115,8 +160,8 @@ def parse_run(text: str, name: str) -> Run:
             current = None
         elif current is not None:
             current.append(line)
-    prompts = {key: _joined(lines) for (sort, key), lines in texts.items() if sort == "prompt"}
-    answers = {key: _joined(lines) for (sort, key), lines in texts.items() if sort == "greedy"}
+    prompts = {key: "\n".join(lines) for (sort, key), lines in texts.items() if sort == "prompt"}
+    answers = {key: "\n".join(lines) for (sort, key), lines in texts.items() if sort == "greedy"}
     if not answers:
         raise refusal(name, expected="at least one [greedy <id>] text", found="none")
     for prompt, answer in answers.items():
@@ -148,52 +193,81 @@ def compare_figures(one: Run, other: Run, tolerance: Mapping[str, float] | float
     """Compare figures of two runs, `other` against `one`.
 
     `tolerance` is the deviation allowed, as a fraction: one for all, or one for each figure (as `control_tolerance`
-    gives). Counts must be equal. A time may not be longer, a rate not lower, by more than the tolerance; a figure of
-    unknown direction counts as a count. Raises `Refused` when neither run has figures, or the controls lack one.
+    gives). Counts must be equal. A time may not be longer, a rate not lower, by more than the tolerance, whatever the
+    units they are written in; a figure of unknown direction counts as a count, and figures that measure different
+    things differ. Raises `Refused` when neither run has figures, for a time or rate that is not above 0, and when the
+    controls lack a figure.
     """
     names = tuple(dict.fromkeys((*one.figures, *other.figures)))
     if not names:
         raise refusal("timings", expected="[ph] or [prof] figures in the logs", found="none")
+    for run in (one, other):
+        _refuse_nothing(run)
     verdicts = []
     for name in names:
         mine, theirs = one.figures.get(name), other.figures.get(name)
         if mine is None or theirs is None:
             what = f"only in {one.name if mine else other.name}"
             verdicts.append(Verdict("timing", name, what, fails=True))
+            continue
+        against = f"{mine.written} against {theirs.written}"
+        if mine.measure != theirs.measure:
+            kind = "timing" if mine.better or theirs.better else "count"
+            verdicts.append(Verdict(kind, name, f"{against}: units that cannot be compared", fails=True))
         elif not mine.better:
             same = mine.value == theirs.value
-            what = f"{mine.value:g}" if same else f"{mine.value:g} against {theirs.value:g}"
-            verdicts.append(Verdict("count", name, what, fails=not same))
+            verdicts.append(Verdict("count", name, mine.written if same else against, fails=not same))
         else:
             verdicts.append(_timing(name, mine, theirs, _allowed(tolerance, name)))
     return tuple(verdicts)
 
 
-def control_tolerance(one: Run, other: Run) -> dict[str, float]:
-    """Return, for each figure of two control runs, how far they lie apart (a fraction of the smaller).
+def control_tolerance(one: Run, other: Run, reference: Run) -> dict[str, float]:
+    """Return, for each figure of the reference run, how far two control runs lie apart (a fraction of the smaller).
 
-    Raises `Refused` when the controls' texts differ: then the machine does not repeat itself and proves nothing.
+    The controls must have run what is judged: raises `Refused` when their texts differ from each other (the machine
+    does not repeat itself and proves nothing) or from those of `reference`, when a figure of the reference is missing
+    in them or measures something else, when a count differs, for a time or rate that is not above 0, and when they
+    lie further apart than any tolerance that judges something.
     """
     broken = next((verdict for verdict in compare_texts(one, other) if verdict.fails), None)
     if broken:
         found = f"{broken.subject}: {broken.what}"
         raise refusal("control logs", expected="two runs with equal texts", found=found)
+    broken = next((verdict for verdict in compare_texts(reference, one) if verdict.fails), None)
+    if broken:
+        found = f"{broken.subject}: {broken.what}"
+        raise refusal("control logs", expected=f"the texts of {reference.name}", found=found)
+    for run in (one, other):
+        _refuse_nothing(run)
     tolerance = {}
-    for name, mine in one.figures.items():
-        theirs = other.figures.get(name)
-        if theirs is not None:
-            tolerance[name] = _apart(mine.value, theirs.value)
+    for name, figure in reference.figures.items():
+        pair = [run.figures[name] for run in (one, other) if name in run.figures]
+        if len(pair) < 2:
+            raise refusal("control logs", expected=f"the figure {name} in both", found="it missing")
+        for control in pair:
+            if control.measure != figure.measure or (not figure.better and control.value != figure.value):
+                expected = f"{name} as in {reference.name}, {figure.written}"
+                raise refusal("control logs", expected=expected, found=control.written)
+        apart = _apart(*pair)
+        if figure.better and apart > MAX_TOLERANCE:
+            expected = f"{name} at most {MAX_TOLERANCE:.0%} apart"
+            raise refusal("control logs", expected=expected, found=f"{apart:.0%}")
+        tolerance[name] = apart
     return tolerance
 
 
 def self_test() -> tuple[tuple[str, bool], ...]:
     """Run the gate on small built-in logs; return each case and whether the gate did what it must."""
-    log = "[prompt 1] hello\n[greedy 1] a b c\n[ph] GU n=64 wait_ms={ms} GB/s=8.0\n[prof] step n=368\n"
+    log = "[prompt 1] hello\n[greedy 1] a b c\n[ph] GU n=64 wait_ms={ms} GB/s=8.0\n[prof] step n=368 host=0.8s\n"
     base = parse_run(log.format(ms="100.0"), "base")
     slower = parse_run(log.format(ms="104.0"), "slower")
     faster = parse_run(log.format(ms="90.0"), "faster")
     changed = parse_run(log.format(ms="100.0").replace("a b c", "a b d"), "changed")
     fewer = parse_run(log.format(ms="100.0").replace("n=368", "n=367"), "fewer")
+    quoted = parse_run(log.format(ms="100.0").replace("a b c", '"a b c"'), "quoted")
+    milliseconds = parse_run(log.format(ms="100.0").replace("0.8s", "800ms"), "milliseconds")
+    without_unit = parse_run(log.format(ms="100.0").replace("0.8s", "0.8"), "without unit")
     unmeasured = parse_run("[prompt 1] hello\n[greedy 1] a b c\n", "unmeasured")
 
     def fails(verdicts: tuple[Verdict, ...]) -> bool:
@@ -206,17 +280,21 @@ def self_test() -> tuple[tuple[str, bool], ...]:
             return True
         return False
 
-    controls = control_tolerance(base, slower)
+    controls = control_tolerance(base, slower, base)
+    steady = control_tolerance(base, base, base)
     return (
         ("equal texts pass", not fails(compare_texts(base, slower))),
         ("a changed text fails", fails(compare_texts(base, changed))),
+        ("a text in quotes is another text", fails(compare_texts(base, quoted))),
         ("4 % slower fails within 3 %", fails(compare_figures(base, slower, 0.03))),
         ("4 % slower passes within 5 %", not fails(compare_figures(base, slower, 0.05))),
         ("10 % faster passes within 1 %", not fails(compare_figures(base, faster, 0.01))),
+        ("the same time in another unit passes", not fails(compare_figures(base, milliseconds, 0.0))),
+        ("a time without its unit fails", fails(compare_figures(base, without_unit, 10.0))),
         ("another count fails whatever the tolerance", fails(compare_figures(base, fewer, 1.0))),
         ("a figure in one log alone fails", fails(compare_figures(base, unmeasured, 1.0))),
         ("controls 4 % apart let 4 % pass", not fails(compare_figures(base, slower, controls))),
-        ("controls that agree let nothing pass", fails(compare_figures(base, slower, control_tolerance(base, base)))),
+        ("controls that agree let nothing pass", fails(compare_figures(base, slower, steady))),
         ("a log without greedy text is refused", refuses("[ph] GU n=1\n")),
         ("an empty greedy text is refused", refuses("[greedy 1]\n")),
     )
@@ -229,28 +307,37 @@ def _take_figures(figures: dict[str, Figure], rest: str, name: str, number: int)
         if "=" not in word:
             continue
         match = _FIGURE.fullmatch(word)
-        try:
-            figure = Figure.of(match[1], match[2], match[3]) if match else None
-        except ValueError:
-            figure = None
-        if match is None or figure is None:
+        if match is None:
             raise _refuse(name, number, expected="key=number[unit]", found=word)
+        try:
+            figure = Figure.of(match[1], match[2], match[3])
+        except ValueError as error:
+            expected = "key=number[unit], the number finite, one unit"
+            raise _refuse(name, number, expected=expected, found=f"{brief(word, 60)} ({brief(error, 60)})") from error
         subject = f"{label} {match[1]}".strip()
         if subject in figures:
             raise _refuse(name, number, expected=f"{subject} once", found="it again")
         figures[subject] = figure
 
 
-def _joined(lines: list[str]) -> str:
-    """Return a text as it was generated: written as a JSON string it is decoded, else line ends at its end are cut."""
-    text = "\n".join(lines).rstrip("\n")
-    if len(text) > 1 and text.startswith('"') and text.endswith('"'):
-        try:
-            decoded = json.loads(text)
-        except ValueError:
-            return text
-        return str(decoded)
-    return text
+def _decoded(text: str, name: str, number: int, place: tuple[str, str]) -> str:
+    """Return the text a JSON string stands for."""
+    try:
+        value = json.loads(text)
+        if isinstance(value, str):
+            value.encode()  # half of a surrogate pair is no text
+            return value
+    except (ValueError, RecursionError):
+        pass
+    expected = f"one JSON string after [{' '.join(place)} json]"
+    raise _refuse(name, number, expected=expected, found=brief(text, 60) or "nothing")
+
+
+def _refuse_nothing(run: Run) -> None:
+    """Refuse a time or rate of nothing or less: it was not measured, and would count as better than any."""
+    for name, figure in run.figures.items():
+        if figure.better and figure.value <= 0:
+            raise refusal(f"{run.name}: {name}", expected="a time or rate above 0", found=figure.written)
 
 
 def _first_difference(one: str, other: str) -> str:
@@ -268,20 +355,19 @@ def _allowed(tolerance: Mapping[str, float] | float, name: str) -> float:
 
 
 def _timing(name: str, mine: Figure, theirs: Figure, allowed: float) -> Verdict:
-    apart = _apart(mine.value, theirs.value)
+    apart = _apart(mine, theirs)
     worse = (theirs.value - mine.value) * mine.better < 0
     fails = worse and apart > allowed + 1e-12
     change = "equal" if mine.value == theirs.value else f"{apart:.2%} {'worse' if worse else 'better'}"
-    what = f"{mine.value:g} against {theirs.value:g}: {change}, {allowed:.2%} allowed"
+    what = f"{mine.written} against {theirs.written}: {change}, {allowed:.2%} allowed"
     return Verdict("timing", name, what, fails)
 
 
-def _apart(one: float, other: float) -> float:
-    """Return how far two figures lie apart, as a fraction of the smaller; infinite when only one is zero."""
-    if one == other:
+def _apart(one: Figure, other: Figure) -> float:
+    """Return how far two figures lie apart, as a fraction of the smaller; 0 for counts, which are not judged so."""
+    if one.value == other.value or not one.better:
         return 0.0
-    smaller = min(abs(one), abs(other))
-    return abs(one - other) / smaller if smaller and one * other > 0 else math.inf
+    return float(abs(one.value - other.value) / min(one.value, other.value))
 
 
 def _refuse(name: str, line: int, *, expected: object, found: object) -> ElfkilnError:

@@ -8,6 +8,7 @@ from pathlib import Path
 from elfkiln.cli.arguments import Arguments, Spec
 from elfkiln.cli.common import print_json
 from elfkiln.compare_runs import (
+    MAX_TOLERANCE,
     Verdict,
     compare_figures,
     compare_texts,
@@ -26,7 +27,7 @@ SPEC = Spec(
     },
     words=("A.log", "B.log"),
     optional_words=2,
-    paired={"--control": "two logs of one build: how far they lie apart is what B may be slower than A"},
+    paired={"--control": "two more logs of A's build: how far they lie apart is what B may be slower than A"},
 )
 
 
@@ -48,7 +49,7 @@ def run(arguments: Arguments) -> int:
         verdicts += compare_figures(one, other, _percent(arguments.valued["--tol"]))
     elif "--control" in arguments.paired:
         first, second = (read_run(Path(word)) for word in arguments.paired["--control"])
-        verdicts += compare_figures(one, other, control_tolerance(first, second))
+        verdicts += compare_figures(one, other, control_tolerance(first, second, one))
     failed = [verdict for verdict in verdicts if verdict.fails]
     if arguments.json:
         print_json({"passed": not failed, "compared": [_row(verdict) for verdict in verdicts]})
@@ -64,8 +65,9 @@ def _percent(text: str) -> float:
         value = float(text.removesuffix("%"))
     except ValueError:
         value = math.nan
-    if not 0 <= value <= 1000:
-        raise refusal("compare-runs: --tol", expected="a percentage from 0 to 1000", found=repr(text))
+    if not 0 <= value <= MAX_TOLERANCE * 100:
+        expected = f"a percentage from 0 to {MAX_TOLERANCE * 100:g}"
+        raise refusal("compare-runs: --tol", expected=expected, found=repr(text))
     return value / 100
 
 
