@@ -5,12 +5,20 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import stat
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 from elfkiln.canonical import file_sha256
-from elfkiln.errors import Refused
+from elfkiln.errors import Refused, brief, refusal
+
+_KINDS = {
+    stat.S_IFDIR: "a folder",
+    stat.S_IFLNK: "a symbolic link",
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFSOCK: "a socket",
+}
 
 
 def sync_folder(folder: Path) -> None:
@@ -26,9 +34,11 @@ def write_atomic(path: Path, data: bytes, *, scratch: Path | None = None, mode: 
     """Write `data` to `path`: temporary file, fsync, rename, fsync of the folder.
 
     `scratch` is where the temporary file lies (same file system; default: beside `path`). Raises `Refused` with one
-    line when the disk is full or the place is not writable; the old file then stands untouched.
+    line when the disk is full or the place is not writable; the old file then stands untouched. So does what is no
+    file: a device, pipe or folder would be replaced by one, and a symbolic link is neither followed nor replaced.
     """
     try:
+        _refuse_other_kinds(path)
         with _temporary(scratch or path.parent) as (stream, part):
             os.fchmod(stream.fileno(), mode)
             stream.write(data)
@@ -38,6 +48,20 @@ def write_atomic(path: Path, data: bytes, *, scratch: Path | None = None, mode: 
         sync_folder(path.parent)
     except OSError as error:
         raise storage_refusal(path, error) from error
+
+
+def _refuse_other_kinds(path: Path) -> None:
+    try:
+        kind = stat.S_IFMT(path.lstat().st_mode)
+    except FileNotFoundError:
+        return
+    if kind != stat.S_IFREG:
+        raise refusal(
+            brief(path, 4096),
+            expected="a file, or nothing, to write",
+            found=_KINDS.get(kind, "a device"),
+            remedy="name the file a link leads to, or remove the link" if kind == stat.S_IFLNK else "",
+        )
 
 
 @contextlib.contextmanager
