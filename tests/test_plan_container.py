@@ -121,6 +121,9 @@ ENTRY = {"dtype": "I8", "shape": [2, 4], "data_offsets": [0, 8]}
     [
         ({"dtype": None}, "tensor w: dtype: expected a string"),
         ({"dtype": ""}, "tensor w: dtype"),
+        ({"dtype": "Q9"}, "tensor w: dtype: expected one of BOOL, U8, I8, "),
+        ({"dtype": "i8"}, "tensor w: dtype: expected one of BOOL, U8, I8, "),
+        ({"dtype": "F64"}, "expected 64 bytes, as F64 [2, 4] takes, found 8"),
         ({"shape": "2x4"}, "tensor w: shape: expected at most 8 whole numbers"),
         ({"shape": [2, -4]}, "tensor w: shape"),
         ({"shape": [2, 4.0]}, "tensor w: shape"),

@@ -1,5 +1,6 @@
 """Designs derived from config.json, rule by rule, and what a config is refused for."""
 
+import itertools
 import json
 
 import pytest
@@ -251,8 +252,40 @@ def test_fusion_by_default_follows_the_old_rule():
 
 
 def test_weight_layout_is_rm_where_absent():
-    assert dimensions(QWEN3_06B).layout == "rm"
-    assert dimensions({**QWEN3_06B, "q4nx_weight_layout": "b8"}).layout == "b8"
+    absent = dimensions(QWEN3_06B)
+    assert (absent.layout, absent.layout_stated) == ("rm", False)
+    for layout in ("rm", "b8"):
+        stated = dimensions({**QWEN3_06B, "q4nx_weight_layout": layout})
+        assert (stated.layout, stated.layout_stated) == (layout, True)
+
+
+LINEAR = {
+    "linear_num_key_heads": 16,
+    "linear_key_head_dim": 128,
+    "linear_num_value_heads": 16,
+    "linear_value_head_dim": 128,
+}
+
+
+@pytest.mark.parametrize("zero", [False, True])
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_linear_keys_stand_together(count, zero):
+    for some_keys in itertools.combinations(LINEAR, count):
+        some = {key: LINEAR[key] for key in some_keys}
+        if zero:
+            some |= {key: 0 for key in LINEAR if key not in some_keys}
+        missing = ", ".join(key for key in LINEAR if key not in some_keys)
+        with pytest.raises(Refused) as caught:
+            dimensions({**QWEN3_06B, **some})
+        assert (
+            str(caught.value) == f"config.json: linear_*: expected all four of {', '.join(LINEAR)}, found no {missing}"
+        )
+
+
+def test_a_model_without_linear_keys_or_with_none_of_them_has_no_gdn():
+    for keys in ({}, dict.fromkeys(LINEAR, 0), dict.fromkeys(LINEAR), {"linear_num_key_heads": 0}):
+        assert (dimensions({**QWEN3_06B, **keys}).linear_key, dimensions({**QWEN3_06B, **keys}).linear_value) == (0, 0)
+    assert dimensions({**QWEN3_06B, **LINEAR}).linear_key == 2048
 
 
 def test_geometry_no_whole_tile_serves_is_named():

@@ -258,6 +258,7 @@ class ConfigKey:
     others: tuple[str, ...] = ()
 
 
+LAYOUT_KEY = "q4nx_weight_layout"
 CONFIG_KEYS: tuple[ConfigKey, ...] = (
     ConfigKey("hidden_size", "model width H"),
     ConfigKey("num_hidden_layers", "layers NL"),
@@ -289,7 +290,7 @@ CONFIG_KEYS: tuple[ConfigKey, ...] = (
     ConfigKey("num_kv_shared_layers", "last layers that reuse another layer's keys and values"),
     ConfigKey("global_head_dim", "head width of the full-attention layers where it differs"),
     ConfigKey("num_global_key_value_heads", "key/value heads of those layers"),
-    ConfigKey("q4nx_weight_layout", "rm where absent, or b8"),
+    ConfigKey(LAYOUT_KEY, "rm where absent, or b8"),
 )
 EXPERT_WIDTH_KEY = "moe_intermediate_size"
 """Hugging Face's own key for the width of one expert; the converter writes it as intermediate_size."""

@@ -21,12 +21,14 @@ MAX_HEADER_BYTES = 64 * 1024 * 1024
 METADATA_KEY = "__metadata__"
 MAX_RANK = 8
 
+# The dtypes of the safetensors format that take whole bytes.
 _ELEMENT_BYTES = {
     "BOOL": 1,
     "U8": 1,
     "I8": 1,
     "F8_E4M3": 1,
     "F8_E5M2": 1,
+    "F8_E8M0": 1,
     "U16": 2,
     "I16": 2,
     "F16": 2,
@@ -37,6 +39,7 @@ _ELEMENT_BYTES = {
     "U64": 8,
     "I64": 8,
     "F64": 8,
+    "C64": 8,
 }
 _CHUNK_WEIGHTS = contract.CHUNK_ROWS * contract.CHUNK_COLUMNS
 
@@ -163,8 +166,10 @@ def _tensor(name: str, entry: Any, data_bytes: int, where: str) -> Tensor:
     begin, end = offsets
     if end > data_bytes:
         raise refuse(": data_offsets", expected=f"an end within the {data_bytes} bytes of data", found=end)
-    size = _ELEMENT_BYTES.get(dtype)
-    if size is not None and math.prod(shape) * size != end - begin:
+    if dtype not in _ELEMENT_BYTES:
+        raise refuse(": dtype", expected="one of " + ", ".join(_ELEMENT_BYTES), found=dtype)
+    size = _ELEMENT_BYTES[dtype]
+    if math.prod(shape) * size != end - begin:
         expected = f"{math.prod(shape) * size} bytes, as {dtype} {shape} takes"
         raise refuse(": data_offsets", expected=expected, found=end - begin)
     return Tensor(name, dtype, tuple(shape), begin, end)

@@ -44,8 +44,8 @@ class Dimensions:
     """What of a config.json decides geometry. Zero stands for "the model has none of it".
 
     `intermediate` is the width of the dense MLP, or of the leading dense layers where `experts` is set.
-    `linear_key` and `linear_value` are GDN's KD and VD (heads times head width). `notes` are things the engine would
-    read otherwise.
+    `linear_key` and `linear_value` are GDN's KD and VD (heads times head width). `layout_stated` tells whether
+    config.json has the key at all. `notes` are things the engine would read otherwise.
     """
 
     hidden: int
@@ -67,6 +67,7 @@ class Dimensions:
     leading_dense: int = 0
     layer_types: tuple[str, ...] = ()
     layout: str = contract.CONFIG_LAYOUTS[0]
+    layout_stated: bool = False
     arch: str = ""
     notes: tuple[str, ...] = ()
 
@@ -300,6 +301,7 @@ class _Config:
             leading_dense=leading_dense,
             layer_types=layer_types,
             layout=self.layout(),
+            layout_stated=contract.LAYOUT_KEY in self.values,
             arch=self.arch(),
             notes=tuple(self.notes),
         )
@@ -346,11 +348,11 @@ class _Config:
             "linear_value_head_dim",
         )
         needed = None if any("linear" in kind for kind in layer_types) else 0
-        key_heads, key_width, value_heads, value_width = (self.number(key, needed) for key in keys)
-        widths = (key_heads * key_width, value_heads * value_width)
-        if bool(widths[0]) != bool(widths[1]):
-            raise self.refuse("linear_*", expected="all four of " + ", ".join(keys), found="only some of them")
-        return widths
+        key_heads, key_width, value_heads, value_width = found = [self.number(key, needed) for key in keys]
+        if any(found) and not all(found):
+            missing = ", ".join(key for key, value in zip(keys, found, strict=True) if not value)
+            raise self.refuse("linear_*", expected="all four of " + ", ".join(keys), found=f"no {missing}")
+        return key_heads * key_width, value_heads * value_width
 
     def shared_layers(self, layers: int) -> int:
         shared = self.number("num_kv_shared_layers", 0)
@@ -360,10 +362,10 @@ class _Config:
         return shared
 
     def layout(self) -> str:
-        layout = self.values.get("q4nx_weight_layout", contract.CONFIG_LAYOUTS[0])
+        layout = self.values.get(contract.LAYOUT_KEY, contract.CONFIG_LAYOUTS[0])
         if layout not in contract.CONFIG_LAYOUTS:
             expected = "one of " + ", ".join(contract.CONFIG_LAYOUTS)
-            raise self.refuse("q4nx_weight_layout", expected=expected, found=_shown(layout))
+            raise self.refuse(contract.LAYOUT_KEY, expected=expected, found=_shown(layout))
         return str(layout)
 
     def arch(self) -> str:
