@@ -277,6 +277,9 @@ def test_an_unknown_role_is_let_through_with_a_note_when_not_strict():
     plan = parse_plan(data, strict=False)
     assert plan.layers[1].role == "attn"
     assert plan.notes == ("layers[1].role: 'attn' is not one of gdn, full, sliding, mla",)
+    data["layers"][0]["role"] = "attn"
+    plan = parse_plan(data, strict=False)
+    assert plan.notes == ("layers[0].role: 'attn' is not one of gdn, full, sliding, mla; 1 more layer has it",)
 
 
 @pytest.mark.parametrize(("gone", "found"), [("K", "only N"), ("N", "only K")])
@@ -386,6 +389,22 @@ def test_broken_files_are_refused(tmp_path, change, said):
     assert said in message
     assert message.encode("ascii", "strict")
     assert len(message) < 600
+
+
+def test_a_refusal_names_the_file_as_it_was_given(tmp_path):
+    file = write_plan_file(tmp_path / "one", plan_data(fusion__gate_up="both"))
+    for word in (file, file.parent):
+        with pytest.raises(Refused) as caught:
+            load_plan(word)
+        assert str(caught.value).startswith(f"{file}: fusion.gate_up: expected ")
+    file.write_text("{")
+    with pytest.raises(Refused) as caught:
+        load_plan(file)
+    assert str(caught.value).startswith(f"{file}: expected JSON")
+    plan = load_plan(write_plan_file(tmp_path / "two", plan_data(kv={"key": "int8"})))
+    with pytest.raises(Refused) as caught:
+        require_target(plan, "npu2")
+    assert str(caught.value).startswith(f"{tmp_path}/two/plan.json: kv.key=int8")
 
 
 def test_a_plan_is_loaded_from_its_folder_too(tmp_path):

@@ -22,8 +22,8 @@ from elfkiln.plan.requirements import (
     walk_without_plan,
 )
 from elfkiln.project import Project
-from elfkiln.requirements import model_requirements
-from plan_data import PB16I, plan_data
+from elfkiln.requirements import model_plan, model_requirements
+from plan_data import PB16I, plan_data, write_plan_file
 
 WORKED_EXAMPLE = CHECKOUT / "plans" / "bonsai2-27b-pb16i"
 
@@ -106,10 +106,18 @@ def test_the_output_of_a_gdn_layer_without_one_is_derived_from_its_gate():
     assert "kernels/full_i8_O_K512_N256_b8.elf" in paths(data)
 
 
-def test_an_output_the_generator_wrote_is_taken_as_written():
+def test_an_output_the_generator_wrote_is_taken():
     data = plan_data()
-    data["layers"][0]["ssm_out"] = {"K": 1024, "N": 256}
-    assert {"kernels/full_i8_O_K1024_N256_b8.elf", "kernels/full_i8_O_K512_N256_b8.elf"} <= set(paths(data))
+    data["layers"][0]["ssm_out"] = {"K": 512, "N": 256}
+    (output,) = [item for item in asked(data) if item.file_name == "full_i8_O_K512_N256_b8.elf"]
+    assert [str(use) for use in output.layers] == ["layer 1 full o", "layer 0 gdn ssm_out"]
+
+
+@pytest.mark.parametrize("key", ["ssm_out", "o"])
+def test_an_output_that_its_gate_contradicts_is_refused(key):
+    data = plan_data()
+    data["layers"][0][key] = {"K": 1024, "N": 256}
+    assert refused(data) == f"plan.json: layers[0].{key}.K: expected attn_gate.N = 512, found 1024"
 
 
 def test_a_layer_whose_output_cannot_be_told_is_refused():
@@ -217,6 +225,50 @@ def test_batched_experts_ask_for_wide_g_and_u():
     ]
     data["moe"]["batched_expert_gu"]["enabled"] = False
     assert not [item for item in asked(data) if item.name.N == 8192]
+
+
+def test_batched_experts_take_the_models_hidden_size():
+    data = plan_data(moe__batched_expert_gu={"enabled": True, "K": 512, "N": 8192})
+    assert refused(data) == "plan.json: moe.batched_expert_gu.K: expected model.hidden = 256, found 512"
+    data["moe"]["batched_expert_gu"]["enabled"] = False
+    assert len(asked(data)) == 14
+
+
+def test_a_sealed_elf_is_not_named_like_a_gemm():
+    data = plan_data(**PB16I | {"decode__sealed_elf": "full_i8_D_K768_N256_pb16i.elf"})
+    expected = "plan.json: decode.sealed_elf: expected a name of its own, found 'full_i8_D_K768_N256_pb16i.elf'"
+    assert refused(data).startswith(expected)
+
+
+def test_every_refusal_names_the_file_as_it_was_given(tmp_path):
+    for field, change in {
+        "layers[0].down.N: ": {"layers": 0, "key": "down", "value": {"K": 768, "N": 512}},
+        "layer 0 gdn attn_gate: N: ": {"layers": 0, "key": "attn_gate", "value": {"K": 256, "N": 500}},
+        "layers[1]: ": {"layers": 1, "key": "o", "value": None},
+    }.items():
+        data = plan_data()
+        data["layers"][change["layers"]][change["key"]] = change["value"]
+        if change["value"] is None:
+            del data["layers"][change["layers"]][change["key"]]
+        file = write_plan_file(tmp_path / "m", data)
+        with pytest.raises(Refused) as caught:
+            folder_requirements(tmp_path / "m")
+        assert str(caught.value).startswith(f"{file}: {field}")
+
+
+def test_a_folder_with_an_unknown_role_is_read_when_not_strict(tmp_path):
+    data = plan_data()
+    data["layers"][1]["role"] = "attn"
+    write_plan_file(tmp_path / "plans" / "m", data)
+    (tmp_path / "toolchain.lock").write_text("")
+    project = Project(tmp_path)
+    with pytest.raises(Refused, match="'attn'"):
+        folder_requirements(tmp_path / "plans" / "m")
+    assert len(folder_requirements(tmp_path / "plans" / "m", strict=False).requirements) == 14
+    with pytest.raises(Refused, match="'attn'"):
+        model_requirements(project, "m")
+    assert len(model_requirements(project, "m", strict=False).requirements) == 14
+    assert model_plan(project, "m", strict=False).layers[1].role == "attn"
 
 
 def mla_data():

@@ -25,7 +25,9 @@ def all_models(project: Project) -> tuple[str, ...]:
     )
 
 
-def model_requirements(project: Project, model: str, layout: str | None = None) -> RequirementSet:
+def model_requirements(
+    project: Project, model: str, layout: str | None = None, *, strict: bool = True
+) -> RequirementSet:
     """Return what the engine will ask for to run `model`.
 
     The plan of the model decides where there is one, else its role table; `layout` (default: the model's own) picks
@@ -36,21 +38,21 @@ def model_requirements(project: Project, model: str, layout: str | None = None) 
     if (folder / PLAN_FILE).is_file():
         from elfkiln.plan.requirements import folder_requirements
 
-        return folder_requirements(folder, layout)
+        return folder_requirements(folder, layout, strict=strict)
     if (folder / ROLES_FILE).is_file():
         return read_role_table(folder / ROLES_FILE).requirements(layout)
     known = ", ".join(all_models(project)) or "none"
     raise Refused(f"model={model}: no plan.json or roles.yaml in plans/{model}; known models: {known}")
 
 
-def model_plan(project: Project, model: str) -> Plan | None:
+def model_plan(project: Project, model: str, *, strict: bool = True) -> Plan | None:
     """Return the plan of a model below plans/, None when it has only a role table; raises `Refused` as the loader."""
     folder = project.plans / checked_model_name(model)
     if not (folder / PLAN_FILE).is_file():
         return None
     from elfkiln.plan.loader import load_plan
 
-    return load_plan(folder)
+    return load_plan(folder, strict=strict)
 
 
 def model_dimensions(project: Project, model: str) -> tuple[int, int]:

@@ -14,7 +14,7 @@ MAX_DEPTH = 64
 
 
 def read_strict_json(path: Path, *, limit: int, non_finite: bool = False) -> Any:
-    """Read a JSON file of at most `limit` bytes; raises `Refused` naming the file.
+    """Read a JSON file of at most `limit` bytes; raises `Refused` naming the file as it was given.
 
     Refused: a file that is absent, no regular file (a pipe would block), too long, not UTF-8 or not JSON; a key given
     twice in one object; nesting over 64 levels; NaN and Infinity unless `non_finite` (some published config.json
@@ -30,8 +30,8 @@ def read_strict_json(path: Path, *, limit: int, non_finite: bool = False) -> Any
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
         raise Refused(f"{brief(path)}: {getattr(error, 'strerror', None) or error}") from error
     if len(data) > limit:
-        raise refusal(path.name, expected=f"at most {limit} bytes", found="a longer file")
-    return parse_strict_json(data, path.name, non_finite=non_finite)
+        raise refusal(brief(path, 4096), expected=f"at most {limit} bytes", found="a longer file")
+    return parse_strict_json(data, brief(path, 4096), non_finite=non_finite)
 
 
 def parse_strict_json(data: bytes, where: str, *, non_finite: bool = False) -> Any:

@@ -32,6 +32,7 @@ MAX_NOTED = 20
 
 _BARE_FORBIDDEN = ("/", "\\", "\0")
 _LAYER_KEYS = ("index", "role")
+_ROLES = tuple(row.name for row in contract.LAYER_ROLES)
 _PROJECTIONS = tuple(row.key for row in contract.PLAN_PROJECTIONS)
 _KNOWN_KEYS: Mapping[str, tuple[str, ...]] = {
     "": (
@@ -81,7 +82,7 @@ def load_plan(path: Path, *, strict: bool = True) -> Plan:
     decision_config.json lies beside the plan, its attention mode must agree.
     """
     file = plan_file(path)
-    plan = parse_plan(read_strict_json(file, limit=MAX_PLAN_BYTES), file.name, strict=strict)
+    plan = parse_plan(read_strict_json(file, limit=MAX_PLAN_BYTES), brief(file, 4096), strict=strict)
     _check_decision(file.parent / contract.DECISION_FILE, plan)
     return plan
 
@@ -126,6 +127,7 @@ def parse_plan(value: Any, where: str = contract.PLAN_FILE, *, strict: bool = Tr
         _batched_experts(reader, reader.section("moe", top.get("moe", {}))),
         _layers(reader, top.get("layers"), layer_count, strict=strict),
         tuple(reader.notes),
+        where,
     )
 
 
@@ -136,7 +138,7 @@ def require_target(plan: Plan, target: str) -> None:
         raise refusal("target", expected="one of " + ", ".join(capabilities), found=target)
     if contract.KV_INT8 in (plan.kv.key, plan.kv.value) and not capabilities[target].int8_kv:
         raise refusal(
-            f"kv.key={plan.kv.key}, kv.value={plan.kv.value}",
+            f"{plan.where}: kv.key={plan.kv.key}, kv.value={plan.kv.value}",
             expected=f"{contract.KV_DEFAULT} for both, as target {target} has int8_kv=false",
             found=contract.KV_INT8,
             remedy="use a target with int8_kv, or plan the f16 cache",
@@ -305,6 +307,7 @@ def _layers(reader: _Reader, value: Any, count: int, *, strict: bool) -> tuple[L
         expected = f"{count} layers, as model.layers says"
         raise refusal(f"{reader.where}: layers", expected=expected, found=len(value))
     layers = tuple(_layer(reader, index, entry, strict=strict) for index, entry in enumerate(value))
+    _note_unknown_roles(reader, layers)
     ignored = (key for entry in value for key in entry if key not in (*_PROJECTIONS, *_LAYER_KEYS))
     reader.note_ignored("layers[]", ignored)
     return layers
@@ -317,13 +320,23 @@ def _layer(reader: _Reader, index: int, value: Any, *, strict: bool) -> Layer:
     if isinstance(found, bool) or found != index or not isinstance(found, int):
         raise reader.refuse(f"{name}.index", expected=f"{index} (contiguous, in order)", found=found)
     role = reader.text(f"{name}.role", entry.get("role"))
-    known = tuple(row.name for row in contract.LAYER_ROLES)
-    if role not in known:
-        if strict:
-            raise reader.refuse(f"{name}.role", expected="one of " + ", ".join(known), found=role)
-        reader.notes.append(f"{name}.role: {brief(repr(role), 60)} is not one of {', '.join(known)}")
+    if strict and role not in _ROLES:
+        remedy = "the verbs that take roles=any let it through with a note"
+        expected = "one of " + ", ".join(_ROLES)
+        raise refusal(f"{reader.where}: {name}.role", expected=expected, found=_shown(role), remedy=remedy)
     projections = (_projection(reader, f"{name}.{key}", key, entry[key]) for key in _PROJECTIONS if key in entry)
     return Layer(index, role, tuple(projections))
+
+
+def _note_unknown_roles(reader: _Reader, layers: Iterable[Layer]) -> None:
+    first: dict[str, int] = {}
+    unknown = [layer for layer in layers if layer.role not in _ROLES]
+    for layer in unknown:
+        first.setdefault(layer.role, layer.index)
+    for role, index in first.items():
+        more = sum(layer.role == role for layer in unknown) - 1
+        also = f"; {more} more layer{'s have' if more > 1 else ' has'} it" if more else ""
+        reader.notes.append(f"layers[{index}].role: {brief(repr(role), 60)} is not one of {', '.join(_ROLES)}{also}")
 
 
 def _projection(reader: _Reader, name: str, key: str, value: Any) -> Projection:
@@ -339,18 +352,26 @@ def _projection(reader: _Reader, name: str, key: str, value: Any) -> Projection:
 
 
 def _check_decision(path: Path, plan: Plan) -> None:
-    if not os.path.exists(path):
-        return
-    value = read_strict_json(path, limit=MAX_DECISION_BYTES)
-    if not isinstance(value, dict):
-        raise refusal(path.name, expected="an object", found=_shown(value))
-    mode = value.get(contract.DECISION_KEY)
+    mode = decision_mode(path)
     if mode is not None and mode != plan.attention_mode:
         raise refusal(
-            f"{contract.PLAN_FILE}: attention.mode",
+            f"{plan.where}: attention.mode",
             expected=f"{_shown(mode)}, as {contract.DECISION_FILE} says",
             found=plan.attention_mode,
         )
+
+
+def decision_mode(path: Path) -> Any:
+    """Return attention_mode of a decision_config.json; None where there is no such file, or it does not say.
+
+    Raises `Refused` for a file that is no JSON object.
+    """
+    if not os.path.exists(path):
+        return None
+    value = read_strict_json(path, limit=MAX_DECISION_BYTES)
+    if not isinstance(value, dict):
+        raise refusal(brief(path, 4096), expected="an object", found=_shown(value))
+    return value.get(contract.DECISION_KEY)
 
 
 def _shown(value: Any) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from elfkiln.contract import PLAN_FILE
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +71,8 @@ class Layer:
 class Plan:
     """A plan that passed every rule of the loader.
 
-    `notes` are things a reader should hear of: fields that were ignored, values outside a guessed table.
+    `notes` are things a reader should hear of: fields that were ignored, values outside a guessed table. `where` stands
+    for the file in messages, as it was given; plans of two files are equal when they say the same.
     """
 
     generated_by: str
@@ -88,3 +91,4 @@ class Plan:
     batched_experts: BatchedExperts
     layers: tuple[Layer, ...]
     notes: tuple[str, ...] = ()
+    where: str = field(default=PLAN_FILE, compare=False)

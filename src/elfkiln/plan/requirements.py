@@ -10,8 +10,9 @@ from pathlib import Path, PurePosixPath
 from elfkiln import contract
 from elfkiln.artifact_set import Demand, Requirement, RequirementSet, Use, gather, prefill_and_twins
 from elfkiln.canonical import sha256_hex
-from elfkiln.errors import ElfkilnError, refusal
+from elfkiln.errors import ElfkilnError, Refused, refusal
 from elfkiln.geometry import check_geometry, largest_columns, legal_columns
+from elfkiln.names import ArtifactName
 from elfkiln.plan.loader import load_plan
 from elfkiln.plan.model import Directory, Layer, Plan, Projection
 from elfkiln.plan.published import published_columns
@@ -23,13 +24,13 @@ Columns = Mapping[tuple[str, int, int], int]
 _SHA256 = re.compile(r"[0-9a-f]{64}", re.ASCII)
 
 
-def folder_requirements(folder: Path, layout: str | None = None) -> RequirementSet:
+def folder_requirements(folder: Path, layout: str | None = None, *, strict: bool = True) -> RequirementSet:
     """Return what the plan.json of a model folder below plans/ asks for.
 
     `container.layout` decides the layout: another one asked for is `Refused`. Columns come from the rows of a
-    roles.yaml beside the plan, for the geometries it lists.
+    roles.yaml beside the plan, for the geometries it lists. `strict` is that of `load_plan`.
     """
-    plan = load_plan(folder)
+    plan = load_plan(folder, strict=strict)
     if layout not in (None, plan.layout):
         raise refusal(
             f"{folder.name}: layout",
@@ -55,26 +56,27 @@ def plan_requirements(plan: Plan, model: str, columns: Columns | None = None) ->
     else the largest legal one: the role tables' own rule, so that a name is one design whoever asks for it.
 
     Raises `Refused` naming the layer and projection for a geometry that contradicts the model's hidden size, a
-    gate_up.N that is neither down.K nor its double, a layer whose attention output cannot be told, more layers or
-    designs than the engine holds, and a geometry no design can be built for.
+    gate_up.N that is neither down.K nor its double, an attention output whose K is not attn_gate.N, a layer whose
+    attention output cannot be told, more layers or designs than the engine holds, and a geometry no design can be
+    built for.
     """
     if len(plan.layers) > contract.MAX_LAYERS:
         expected = f"at most {contract.MAX_LAYERS} (Q4NX_MAX_LAYERS)"
-        raise refusal("model.layers", expected=expected, found=len(plan.layers))
+        raise refusal(f"{plan.where}: model.layers", expected=expected, found=len(plan.layers))
     chosen = columns or {}
     demands = gather(
-        Demand(role, K, N, _columns(chosen, role, K, N, use), (use,)) for role, K, N, use in _geometries(plan)
+        Demand(role, K, N, _columns(plan, chosen, role, K, N, use), (use,)) for role, K, N, use in _geometries(plan)
     )
     designs = len(demands)
     if not designs:
-        raise refusal("layers", expected="at least one projection", found="none in any layer")
+        raise refusal(f"{plan.where}: layers", expected="at least one projection", found="none in any layer")
     if designs > contract.MAX_DESIGNS:
         expected = f"at most {contract.MAX_DESIGNS} designs (Q4NX_MAX_DESIGNS)"
-        raise refusal("layers", expected=expected, found=f"{designs} geometries")
+        raise refusal(f"{plan.where}: layers", expected=expected, found=f"{designs} geometries")
     twin_directory = _below_model(plan.decode.dirs[0])
     requirements = prefill_and_twins(demands, plan.tag, decode=plan.decode.enabled, twin_directory=twin_directory)
     if plan.decode.enabled and plan.decode.sealed_elf:
-        requirements = (*requirements, _sealed(plan.decode.sealed_elf, demands))
+        requirements = (*requirements, _sealed(plan, demands))
     return RequirementSet(model, plan.layout, requirements)
 
 
@@ -206,10 +208,11 @@ def _below_model(directory: Directory) -> str:
     return str(PurePosixPath(root) / directory.path)
 
 
-def _columns(columns: Columns, role: str, K: int, N: int, use: Use) -> int:
+def _columns(plan: Plan, columns: Columns, role: str, K: int, N: int, use: Use) -> int:
     chosen = columns.get((role, K, N)) or published_columns(role, K, N)
-    check_geometry(str(use), K, N, chosen)
-    return largest_columns(str(use), N) if chosen is None else chosen
+    where = f"{plan.where}: {use}"
+    check_geometry(where, K, N, chosen)
+    return largest_columns(where, N) if chosen is None else chosen
 
 
 def _geometries(plan: Plan) -> Iterator[tuple[str, int, int, Use]]:
@@ -222,12 +225,16 @@ def _geometries(plan: Plan) -> Iterator[tuple[str, int, int, Use]]:
                 yield from (item for item in geometries if item[3].projection == row.key and item[0] == role)
     batched = plan.batched_experts
     if batched.enabled:
+        if plan.hidden != batched.K:
+            where = f"{plan.where}: moe.batched_expert_gu.K"
+            raise refusal(where, expected=f"model.hidden = {plan.hidden}", found=batched.K)
         experts = sum(layer.projection("gate_up") is not None for layer in plan.layers)
         use = Use("moe.batched_expert_gu", "expert", count=experts)
         yield from ((role, batched.K, batched.N, use) for role in ("G", "U"))
 
 
 def _layer_geometries(plan: Plan, layer: Layer) -> Iterator[tuple[str, int, int, Use]]:
+    gate = layer.projection("attn_gate")
     for row in contract.PLAN_PROJECTIONS:
         projection = layer.projection(row.key)
         if projection is None:
@@ -240,7 +247,9 @@ def _layer_geometries(plan: Plan, layer: Layer) -> Iterator[tuple[str, int, int,
             N = _gate_up_width(plan, layer, projection) * (2 if len(roles) == 1 else 1)
         elif projection.fused is False and row.key == "qkv":
             expected = "true: no artifact name stands for separate q, k and v"
-            raise _refuse(layer, "qkv.fused", expected=expected, found="false")
+            raise _refuse(plan, layer, "qkv.fused", expected=expected, found="false")
+        elif gate is not None and row.key in ("o", "ssm_out") and projection.K != gate.N:
+            raise _refuse(plan, layer, f"{row.key}.K", expected=f"attn_gate.N = {gate.N}", found=projection.K)
         yield from ((role, projection.K, N, use) for role in roles)
     derived = _derived_output(plan, layer)
     if derived is not None:
@@ -256,7 +265,7 @@ def _derived_output(plan: Plan, layer: Layer) -> Projection | None:
         return Projection("o", gate.N, plan.hidden)
     if layer.projection("qkv") or layer.projection("q_b"):
         expected = "o, ssm_out or attn_gate, to tell the attention output"
-        raise _refuse(layer, "", expected=expected, found="none of them")
+        raise _refuse(plan, layer, "", expected=expected, found="none of them")
     return None
 
 
@@ -266,38 +275,50 @@ def _check_hidden(plan: Plan, layer: Layer, row: contract.PlanProjection, projec
         ("N", row.output_hidden, projection.N),
     ):
         if is_hidden and value != plan.hidden:
-            raise _refuse(layer, f"{row.key}.{letter}", expected=f"model.hidden = {plan.hidden}", found=value)
+            raise _refuse(plan, layer, f"{row.key}.{letter}", expected=f"model.hidden = {plan.hidden}", found=value)
 
 
 def _gate_up_width(plan: Plan, layer: Layer, gate_up: Projection) -> int:
     down = layer.projection("down")
     if down is None:
-        raise _refuse(layer, "down", expected="its K, to read gate_up.N against", found="no down")
+        raise _refuse(plan, layer, "down", expected="its K, to read gate_up.N against", found="no down")
     width = mlp_width(gate_up.N, down.K)
     if width is None:
         expected = f"down.K = {down.K} or its double {2 * down.K}"
-        raise _refuse(layer, "gate_up.N", expected=expected, found=gate_up.N)
+        raise _refuse(plan, layer, "gate_up.N", expected=expected, found=gate_up.N)
     fused = plan.gate_up == contract.GATE_UP_FUSED
     if gate_up.fused not in (None, fused):
         expected = f"{str(fused).lower()}, as fusion.gate_up is {plan.gate_up}"
-        raise _refuse(layer, "gate_up.fused", expected=expected, found=str(gate_up.fused).lower())
+        raise _refuse(plan, layer, "gate_up.fused", expected=expected, found=str(gate_up.fused).lower())
     return width
 
 
-def _refuse(layer: Layer, field: str, *, expected: object, found: object) -> ElfkilnError:
+def _refuse(plan: Plan, layer: Layer, field: str, *, expected: object, found: object) -> ElfkilnError:
     name = f"layers[{layer.index}]" + (f".{field}" if field else "")
-    return refusal(f"{contract.PLAN_FILE}: {name}", expected=expected, found=found)
+    return refusal(f"{plan.where}: {name}", expected=expected, found=found)
 
 
-def _sealed(file_name: str, demands: tuple[Demand, ...]) -> Requirement:
+def _sealed(plan: Plan, demands: tuple[Demand, ...]) -> Requirement:
     """Return the sealed ELF's requirement: every decode geometry once, on the most columns that serve them all."""
+    file_name, where = plan.decode.sealed_elf, f"{plan.where}: decode.sealed_elf"
+    if _is_artifact_name(file_name):
+        remedy = "the registry could not tell it from that GEMM"
+        raise refusal(where, expected="a name of its own", found=repr(file_name), remedy=remedy)
     geometries = tuple(sorted({(demand.K, demand.N) for demand in demands}))
     shared = set.intersection(*(set(legal_columns(N)) for _, N in geometries))
     if not shared:
         raise refusal(
-            "decode.sealed_elf",
+            where,
             expected="geometries that share a legal column count, as one array configuration serves all",
             found=", ".join(f"{K}x{N}" for K, N in geometries),
         )
     uses = tuple(use for demand in demands for use in demand.uses)
     return Requirement(file_name, contract.SEALED_DIRECTORY, None, max(shared), None, uses, geometries)
+
+
+def _is_artifact_name(text: str) -> bool:
+    try:
+        ArtifactName.parse(text)
+    except Refused:
+        return False
+    return True
