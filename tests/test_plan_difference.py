@@ -126,6 +126,46 @@ def test_the_verb_takes_files_folders_and_models(checkout, capsys):
     ]
 
 
+def test_the_verb_tells_two_files_of_one_name_apart(checkout, capsys):
+    bad = write_plan_file(checkout / "bad", plan_data(fusion__gate_up="both"))
+    for words in ((checkout / "elsewhere", bad), (bad.parent, checkout / "elsewhere")):
+        code, _, err = run(capsys, *words, f"root={checkout}")
+        assert (code, err[: err.index(" expected")]) == (2, f"elfkiln: {bad}: fusion.gate_up:")
+
+
+def test_the_verb_shows_what_it_ignored(checkout, capsys):
+    odd = write_plan_file(checkout / "odd", plan_data(kvv={"key": "int8"}, decode__sealed_elff="x"))
+    code, out, err = run(capsys, "planned", odd, f"root={checkout}")
+    assert (code, "same names in the same way" in out) == (0, True)
+    notes = [f"{odd}: {field}: not a field of 1bit-npu-plan/1, ignored" for field in ("kvv", "decode.sealed_elff")]
+    assert err.splitlines() == [f"note: {note}" for note in notes]
+    assert json.loads(run(capsys, odd, odd, f"root={checkout}", "--json")[1])["notes"] == notes
+
+
+def test_the_verb_takes_other_roles_when_told(checkout, capsys):
+    data = plan_data()
+    data["layers"][1]["role"] = "attn"
+    odd = write_plan_file(checkout / "plans" / "odd", data)
+    for word in ("odd", odd):
+        code, _, err = run(capsys, "planned", word, f"root={checkout}")
+        assert code == 2
+        assert (
+            f"{odd}: layers[1].role: expected one of gdn, full, sliding, mla, found 'attn'; the verbs that take roles=any" in err
+        )
+        code, _, err = run(capsys, "planned", word, f"root={checkout}", "roles=any")
+        assert (code, err) == (0, f"note: {odd}: layers[1].role: 'attn' is not one of gdn, full, sliding, mla\n")
+    code, _, err = run(capsys, "planned", "odd", f"root={checkout}", "roles=some")
+    assert (code, err) == (2, "elfkiln: roles: expected known or any, found some\n")
+
+
+def test_changed_directories_are_named_one_by_one():
+    old, new = plan_data(), plan_data(decode__dirs=[{"root": "model", "path": "m16"}])
+    assert [str(entry) for entry in compare_headers(parse_plan(old), parse_plan(new))] == [
+        'decode.dirs[0].path: "kernels-m16" -> "m16"',
+        'decode.dirs[1]: {"root": "kernels", "path": "."} -> nothing',
+    ]
+
+
 def test_the_verb_compares_a_plan_with_a_role_table(checkout, capsys):
     code, out, _ = run(capsys, "tiny", "planned", f"root={checkout}", "--json")
     found = json.loads(out)

@@ -9,7 +9,8 @@ import pytest
 from conftest import CHECKOUT
 from elfkiln.cli import main
 from elfkiln.errors import Refused
-from elfkiln.plan.generate import Options, check_plan, differences, generate_plan, plan_text, write_plan
+from elfkiln.plan.fields import ABSENT, differences
+from elfkiln.plan.generate import Options, check_plan, generate_plan, plan_text, write_plan
 from elfkiln.plan.loader import load_plan
 from elfkiln.plan.requirements import plan_requirements
 from plan_data import attention, dense_mlp, experts, gdn, grid, layer_tensors, matrix, write_model
@@ -500,6 +501,63 @@ def test_options_that_contradict_the_container_are_refused(tmp_path, kind, optio
     assert str(caught.value) == said
 
 
+@pytest.mark.parametrize(
+    ("stated", "asked", "kind", "said"),
+    [
+        ("b8", "rm", "q4k", "expected b8, as q4nx_weight_layout of config.json says, found rm; leave layout= out"),
+        ("rm", "b8", "q8", "expected rm, as q4nx_weight_layout of config.json says, found b8; leave layout= out"),
+    ],
+)
+def test_a_layout_that_contradicts_config_is_refused(tmp_path, stated, asked, kind, said):
+    folder = hybrid(tmp_path / "m", kind)
+    config = json.loads((folder / "config.json").read_text()) | {"q4nx_weight_layout": stated}
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(Refused) as caught:
+        generate_plan(folder, Options(layout=asked))
+    assert str(caught.value).startswith(f"layout: {said}")
+    assert generate_plan(folder, Options(layout=stated)).plan.layout == stated
+    assert generate_plan(folder, Options(layout=stated)).notes == ()
+
+
+def test_a_layout_that_config_does_not_tell_is_taken(tmp_path):
+    generated = generate_plan(dense(tmp_path / "m"), Options(layout="b8"))
+    assert (generated.plan.layout, generated.plan.tag) == ("b8", "_b8")
+    assert generated.notes == ("config.json has no q4nx_weight_layout, which the engine reads as rm; layout= says b8",)
+
+
+@pytest.mark.parametrize("options", [Options(), Options(layout="t2s")])
+def test_a_ternary_container_wins_over_the_layout_of_config(tmp_path, options):
+    folder = hybrid(tmp_path / "m", "pb16i")
+    config = json.loads((folder / "config.json").read_text()) | {"q4nx_weight_layout": "b8"}
+    (folder / "config.json").write_text(json.dumps(config))
+    generated = generate_plan(folder, options)
+    assert generated.plan.layout == (options.layout or "pb16i")
+    why = "as the container holds pb16i chunks; q4nx_weight_layout of config.json says b8"
+    assert generated.notes == (f"container.layout: {generated.plan.layout}, {why}",)
+
+
+def test_config_contradicts_a_ternary_layout_where_the_chunks_tell_nothing(tmp_path):
+    tensors = {name: ("I8", [shape[1][0], 3000]) for name, shape in attention(0, H, 1024, 512, 1024).items()}
+    folder = write_model(tmp_path / "m", NORM | tensors, {**BASE, "num_hidden_layers": 1, "q4nx_weight_layout": "b8"})
+    with pytest.raises(Refused, match=r"layout: expected b8, as q4nx_weight_layout of config.json says, found t2s"):
+        generate_plan(folder, Options(layout="t2s"))
+
+
+@pytest.mark.parametrize("decision", ["[]", "3", '"causal"', "{", '{"attention_mode": 3}'])
+def test_a_decision_file_the_loader_refuses_makes_no_plan(tmp_path, decision):
+    folder = dense(tmp_path / "m")
+    (folder / "decision_config.json").write_text(decision)
+    with pytest.raises(Refused, match=r"decision_config.json: "):
+        generate_plan(folder)
+
+
+def test_a_decision_file_that_is_no_file_makes_no_plan(tmp_path):
+    folder = dense(tmp_path / "m")
+    (folder / "decision_config.json").mkdir()
+    with pytest.raises(Refused, match=r"decision_config.json: expected a file"):
+        generate_plan(folder)
+
+
 @pytest.mark.parametrize("mode", ["causal", "noncausal_full_attention"])
 def test_the_attention_mode_is_the_decision_files(tmp_path, mode):
     folder = dense(tmp_path / "m")
@@ -608,7 +666,8 @@ def test_a_written_plan_is_what_the_loader_reads(tmp_path):
         generated = generate_plan(folder)
         write_plan(folder / "plan.json", generated)
         assert load_plan(folder) == generated.plan
-        assert check_plan(folder / "plan.json", generated) == ()
+        checked = check_plan(folder / "plan.json", generated)
+        assert (checked.differences, checked.refused, checked.notes) == ((), "", ())
         assert sorted(entry.name for entry in folder.iterdir()) == ["config.json", "model.q4nx", "plan.json"]
 
 
@@ -623,6 +682,27 @@ def test_differences_name_fields_of_both_sides():
         "empty: {} -> []",
     }
     assert differences(old, old) == ()
+
+
+def test_differences_follow_the_structure_not_the_spelling():
+    nested = {"model": {"hidden": 1}, "list": [{"K": 1}], "deep": {"0": 1}, "\n": 0}
+    flat = {"model.hidden": 1, "list[0].K": 1, "list[0]": {"K": 1}, "deep": [1]}
+    assert [str(entry) for entry in differences(flat, nested)] == [
+        'model: nothing -> {"hidden": 1}',
+        'list: nothing -> [{"K": 1}]',
+        'deep: [1] -> {"0": 1}',
+        '["\\n"]: nothing -> 0',
+        '["model.hidden"]: 1 -> nothing',
+        '["list[0].K"]: 1 -> nothing',
+        '["list[0]"]: {"K": 1} -> nothing',
+    ]
+
+
+def test_null_is_something():
+    (entry,) = differences({"x": None}, {})
+    assert (str(entry), entry.old, entry.new) == ("x: null -> nothing", None, ABSENT)
+    assert entry.data("old", "new") == {"field": "x", "old": None}
+    assert [str(found) for found in differences([], {"a": 1})] == ['the whole: [] -> {"a": 1}']
 
 
 # --- the verb ---
@@ -656,6 +736,102 @@ def test_the_verb_writes_then_checks_then_finds_a_stale_plan(tmp_path, capsys):
     assert "4096" in (folder / "plan.json").read_text()  # a check writes nothing
 
 
+def flattened(data):
+    model = data.pop("model")
+    return data | {f"model.{key}": value for key, value in model.items()}
+
+
+def unlisted(data):
+    return data | {f"layers[{index}]": layer for index, layer in enumerate(data.pop("layers"))}
+
+
+def unlisted_in_a_table(data):
+    return data | {"layers": {str(index): layer for index, layer in enumerate(data["layers"])}}
+
+
+@pytest.mark.parametrize("broken", [flattened, unlisted, unlisted_in_a_table])
+def test_a_plan_of_another_structure_is_not_current(tmp_path, capsys, broken):
+    folder = dense(tmp_path / "m")
+    data = broken(json.loads(generate_plan(folder).text))
+    (folder / "plan.json").write_text(json.dumps(data))
+    code, out, _ = run(capsys, "plan", folder, "--check")
+    assert code == 1
+    assert "is current" not in out
+    assert f"the loader refuses it: {folder}/plan.json: " in out
+    code, out, _ = run(capsys, "plan", folder, "--check", "--json")
+    found = json.loads(out)
+    assert (code, found["current"], found["refused"][: len(str(folder))]) == (1, False, str(folder))
+
+
+def test_a_check_takes_the_loaders_rules_even_where_the_fields_agree(tmp_path, capsys):
+    folder = dense(tmp_path / "m")
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "decision_config.json").write_text('{"attention_mode": "noncausal_full_attention"}')
+    out = tmp_path / "elsewhere" / "plan.json"
+    assert run(capsys, "plan", folder, "--out", out)[0] == 0
+    code, out, _ = run(capsys, "plan", folder, "--out", out, "--check")
+    assert code == 1
+    assert "attention.mode: expected 'noncausal_full_attention', as " in out
+
+
+@pytest.mark.parametrize(
+    "same",
+    [
+        {"generated_by": "tools/npu_plan.py 1.1"},
+        {"generated_by": None},
+        {"kv": {"key": "f16", "value": "f16", "hadamard": {"block": 0, "signs": ""}}},
+        {"kv": {}},
+        {"moe": {"batched_expert_gu": {"enabled": False}}},
+        {"prefill": None},
+        {"container.tile_order": None},
+        {"container.pb16i": None},
+        {"decode.M": None},
+        {"decode.sealed_elf": None},
+        {"decode.dirs": [{"root": "model", "path": "./kernels-m16/"}, {"root": "kernels", "path": "."}]},
+    ],
+)
+def test_what_means_the_same_is_current(tmp_path, capsys, same):
+    folder = dense(tmp_path / "m")
+    data = json.loads(generate_plan(folder).text)
+    for dotted, value in same.items():
+        *parents, last = dotted.split(".")
+        where = data[parents[0]] if parents else data
+        if value is None:
+            del where[last]
+        else:
+            where[last] = value
+    (folder / "plan.json").write_text(json.dumps(data))
+    assert run(capsys, "plan", folder, "--check") == (0, f"{folder}/plan.json is current\n", "")
+
+
+def test_a_check_shows_the_notes_of_the_file(tmp_path, capsys):
+    folder = dense(tmp_path / "m")
+    data = json.loads(generate_plan(folder).text)
+    data |= {"kvv": {"key": "int8"}, "x": None}
+    data["decode"]["sealed_elff"] = "y"
+    data["container"]["chunk_kind"] = "nonsense"
+    (folder / "plan.json").write_text(json.dumps(data))
+    code, out, err = run(capsys, "plan", folder, "--check")
+    file = f"{folder}/plan.json"
+    assert (code, err.splitlines()) == (
+        1,
+        [
+            f"note: {file}: kvv: not a field of 1bit-npu-plan/1, ignored",
+            f"note: {file}: x: not a field of 1bit-npu-plan/1, ignored",
+            f"note: {file}: container.chunk_kind: 'nonsense' is not one of q4_1, q4k, q8, pb16i, t2",
+            f"note: {file}: decode.sealed_elff: not a field of 1bit-npu-plan/1, ignored",
+        ],
+    )
+    assert out.splitlines()[1:] == [
+        '  container.chunk_kind: "nonsense" -> "q4_1"',
+        '  decode.sealed_elff: "y" -> nothing',
+        '  kvv: {"key": "int8"} -> nothing',
+        "  x: null -> nothing",
+    ]
+    notes = json.loads(run(capsys, "plan", folder, "--check", "--json")[1])["notes"]
+    assert [f"note: {note}" for note in notes] == err.splitlines()
+
+
 def test_the_verb_prints_without_writing(tmp_path, capsys):
     folder = dense(tmp_path / "m")
     code, out, _ = run(capsys, "plan", folder, "--print")
@@ -687,6 +863,8 @@ def test_the_verb_refuses_in_one_line(tmp_path, capsys):
         ((folder, "layout=pb16i"), 2, "as the container holds q4_1 chunks"),
         ((), 2, "takes one model folder, MODELDIR or dir="),
         ((folder, f"dir={folder}"), 2, "takes one model folder"),
+        ((folder, "--kernels", ""), 2, "plan: --kernels: expected a directory, found nothing"),
+        ((folder, "--out="), 2, "plan: --out: expected a file, found nothing"),
     ):
         found, _, err = run(capsys, "plan", *words)
         assert found == code

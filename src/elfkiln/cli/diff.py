@@ -9,17 +9,18 @@ from pathlib import Path
 from elfkiln.artifact_set import Requirement, RequirementSet
 from elfkiln.cli.arguments import Arguments, Spec
 from elfkiln.cli.common import ROOT, print_json, project_of
+from elfkiln.cli.named_plan import ROLES, open_plan, plan_notes, strict_roles
 from elfkiln.contract import PLAN_FILE
 from elfkiln.errors import EXIT_DIFFERS, EXIT_DONE
 from elfkiln.plan.difference import SetDifference, compare_headers, compare_sets
-from elfkiln.plan.loader import load_plan, plan_file
+from elfkiln.plan.loader import plan_file
 from elfkiln.plan.model import Plan
-from elfkiln.plan.requirements import folder_requirements, plan_requirements
+from elfkiln.plan.requirements import folder_columns, plan_requirements
 from elfkiln.project import Project
 from elfkiln.requirements import model_requirements
 
 HELP = "compare what two plans or models ask for: names gained, lost and changed"
-SPEC = Spec(keys=ROOT, words=("PLAN1", "PLAN2"))
+SPEC = Spec(keys=ROOT | ROLES, words=("PLAN1", "PLAN2"))
 
 
 def run(arguments: Arguments) -> int:
@@ -29,7 +30,8 @@ def run(arguments: Arguments) -> int:
     if old_plan is not None and new_plan is not None:
         found = replace(found, headers=compare_headers(old_plan, new_plan))
     if arguments.json:
-        print_json(_data(found))
+        notes = dict.fromkeys(note for plan in (old_plan, new_plan) if plan for note in plan_notes(plan))
+        print_json(_data(found) | {"notes": list(notes)})
     else:
         print("\n".join(_lines(found, arguments.words)))
     return EXIT_DONE if found.empty else EXIT_DIFFERS
@@ -38,17 +40,16 @@ def run(arguments: Arguments) -> int:
 def _asked(arguments: Arguments, word: str) -> tuple[RequirementSet, Plan | None]:
     path = Path(word)
     if "/" in word or path.suffix == ".json" or os.path.isfile(path / PLAN_FILE):
-        return _planned(plan_file(path))
+        return _planned(plan_file(path), arguments)
     project: Project = project_of(arguments)
-    wanted = model_requirements(project, word)
+    wanted = model_requirements(project, word, strict=strict_roles(arguments))
     file = project.plans / word / PLAN_FILE
-    return wanted, load_plan(file) if file.is_file() else None
+    return wanted, open_plan(file, arguments) if file.is_file() else None
 
 
-def _planned(file: Path) -> tuple[RequirementSet, Plan]:
-    plan = load_plan(file)
-    named = file.name == PLAN_FILE
-    return folder_requirements(file.parent) if named else plan_requirements(plan, file.stem), plan
+def _planned(file: Path, arguments: Arguments) -> tuple[RequirementSet, Plan]:
+    plan = open_plan(file, arguments)
+    return plan_requirements(plan, file.parent.name, folder_columns(file.parent)), plan
 
 
 def _lines(found: SetDifference, words: tuple[str, ...]) -> list[str]:
@@ -67,7 +68,7 @@ def _lines(found: SetDifference, words: tuple[str, ...]) -> list[str]:
 def _data(found: SetDifference) -> dict[str, object]:
     return {
         "same": found.empty,
-        "fields": [{"field": entry.field, "old": entry.old, "new": entry.new} for entry in found.headers],
+        "fields": [entry.data("old", "new") for entry in found.headers],
         "gained": [_row(entry) for entry in found.gained],
         "lost": [_row(entry) for entry in found.lost],
         "changed": [

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 
 from elfkiln.cli.arguments import Arguments, Spec
 from elfkiln.cli.common import print_json
+from elfkiln.cli.named_plan import show_notes
 from elfkiln.contract import PLAN_FILE
 from elfkiln.errors import EXIT_DIFFERS, EXIT_DONE, Differs, Refused, refusal
-from elfkiln.plan.generate import Difference, Generated, Options, check_plan, generate_plan, write_plan
+from elfkiln.plan.generate import Checked, Generated, Options, check_plan, generate_plan, write_plan
 from elfkiln.plan.requirements import plan_requirements
 
 HELP = "write the plan.json of a model folder, or check the one it has"
@@ -46,9 +46,8 @@ def run(arguments: Arguments) -> int:
     if not os.path.isdir(folder):
         raise refusal("plan: MODELDIR", expected="a folder", found=folder)
     generated = generate_plan(folder, _options(arguments))
-    file = Path(arguments.valued.get("--out", folder / PLAN_FILE))
-    for note in generated.notes:
-        print(f"note: {note}", file=sys.stderr)
+    file = _path(arguments, "--out", "a file") or folder / PLAN_FILE
+    show_notes(generated.notes)
     if "--check" in arguments.flags:
         return _check(file, generated, json=arguments.json)
     if "--print" in arguments.flags:
@@ -67,16 +66,22 @@ def run(arguments: Arguments) -> int:
 
 
 def _options(arguments: Arguments) -> Options:
-    kernels = arguments.valued.get("--kernels")
     decode = arguments.keys.get("decode", "true")
     if decode not in ("true", "false"):
         raise refusal("plan: decode", expected="true or false", found=decode)
     return Options(
-        Path(kernels) if kernels else None,
+        _path(arguments, "--kernels", "a directory"),
         arguments.keys.get("layout"),
         arguments.keys.get("tag"),
         decode == "true",
     )
+
+
+def _path(arguments: Arguments, option: str, expected: str) -> Path | None:
+    text = arguments.valued.get(option)
+    if text == "":
+        raise refusal(f"plan: {option}", expected=expected, found="nothing")
+    return None if text is None else Path(text)
 
 
 def _summary(folder: Path, generated: Generated) -> dict[str, object]:
@@ -89,18 +94,33 @@ def _check(file: Path, generated: Generated, *, json: bool) -> int:
     if not os.path.exists(file):
         raise Differs(f"missing plan {file}; write it with elfkiln plan")
     found = check_plan(file, generated)
+    notes = [f"{file}: {note}" for note in found.notes]
+    show_notes(notes)
     if json:
-        print_json({"file": str(file), "current": not found, "differences": [_row(entry) for entry in found]})
-    elif not found:
-        print(f"{file} is current")
+        print_json(
+            {
+                "file": str(file),
+                "current": found.current,
+                "differences": [entry.data("plan", "generated") for entry in found.differences],
+                "refused": found.refused or None,
+                "notes": [*generated.notes, *notes],
+            }
+        )
     else:
-        print(f"{file} differs from what its model folder gives in {len(found)} fields:")
-        for entry in found[:_MOST_SHOWN]:
-            print(f"  {entry}")
-        if len(found) > _MOST_SHOWN:
-            print(f"  and {len(found) - _MOST_SHOWN} more; --json lists all")
-    return EXIT_DIFFERS if found else EXIT_DONE
+        print("\n".join(_lines(file, found)))
+    return EXIT_DONE if found.current else EXIT_DIFFERS
 
 
-def _row(entry: Difference) -> dict[str, object]:
-    return {"field": entry.field, "plan": entry.old, "generated": entry.new}
+def _lines(file: Path, found: Checked) -> list[str]:
+    if found.current:
+        return [f"{file} is current"]
+    lines = []
+    count = len(found.differences)
+    if count:
+        lines.append(f"{file} differs from what its model folder gives in {count} field{'s' if count > 1 else ''}:")
+        lines += [f"  {entry}" for entry in found.differences[:_MOST_SHOWN]]
+    if count > _MOST_SHOWN:
+        lines.append(f"  and {count - _MOST_SHOWN} more; --json lists all")
+    if found.refused:
+        lines.append(f"the loader refuses it: {found.refused}")
+    return lines

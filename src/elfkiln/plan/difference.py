@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from elfkiln.artifact_set import Requirement, RequirementSet
-from elfkiln.plan.generate import Difference, differences
+from elfkiln.plan.fields import Difference, differences, header_fields
 from elfkiln.plan.model import Plan
 
 
@@ -54,30 +53,7 @@ def compare_headers(old: Plan, new: Plan) -> tuple[Difference, ...]:
 
     Fields a plan leaves out count with their defaults.
     """
-    return differences(_header(old), _header(new))
-
-
-def _header(plan: Plan) -> dict[str, Any]:
-    return {
-        "model": {"hidden": plan.hidden, "layers": len(plan.layers), "arch": plan.arch},
-        "container": {
-            "layout": plan.layout,
-            "chunk_kind": plan.chunk_kind,
-            "pb16i": plan.pb16i,
-            "tile_order": plan.tile_order,
-        },
-        "fusion": {"gate_up": plan.gate_up},
-        "prefill": {"M": plan.prefill_M},
-        "decode": asdict(plan.decode),
-        "kernels": {"tag": plan.tag},
-        "attention": {"mode": plan.attention_mode},
-        "kv": {
-            "key": plan.kv.key,
-            "value": plan.kv.value,
-            "hadamard": {"block": plan.kv.hadamard_block, "signs": plan.kv.hadamard_signs},
-        },
-        "moe": {"batched_expert_gu": asdict(plan.batched_experts)},
-    }
+    return differences(header_fields(old), header_fields(new))
 
 
 def _attributes(old: Requirement, new: Requirement) -> tuple[tuple[str, str, str], ...]:

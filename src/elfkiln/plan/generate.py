@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from elfkiln import contract
-from elfkiln.errors import refusal
+from elfkiln.errors import Refused, refusal
 from elfkiln.files import write_atomic
 from elfkiln.names import ArtifactName
 from elfkiln.plan.container import Container, read_container
 from elfkiln.plan.derive import Dimensions, derive_designs, read_config
+from elfkiln.plan.fields import FREE_TEXT, Difference, differences, plan_fields, with_defaults
 from elfkiln.plan.layers import ReadLayers, read_layers
-from elfkiln.plan.loader import MAX_DECISION_BYTES, MAX_PLAN_BYTES, parse_plan
+from elfkiln.plan.loader import MAX_PLAN_BYTES, decision_mode, load_plan, parse_plan
 from elfkiln.plan.model import Layer, Plan, Projection
 from elfkiln.plan.requirements import plan_requirements
 from elfkiln.strict_json import read_strict_json
@@ -34,8 +35,8 @@ class Options:
     """What the model folder itself cannot tell.
 
     `kernels_dir` is the engine's --kernels directory: what lies in it decides fused or split and the batched experts.
-    `layout` and `tag` override what the container and config.json declare (no public source says how a container
-    declares t2s). `decode` turns the twins off.
+    `layout` and `tag` say what the container and config.json do not (no public source says how a container declares
+    t2s); a layout that contradicts them is refused. `decode` turns the twins off.
     """
 
     kernels_dir: Path | None = None
@@ -59,21 +60,21 @@ class Generated:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
-    """A field in which two plans differ; None where one has it not."""
+class Checked:
+    """How a plan file compares with what its model folder gives.
 
-    field: str
-    old: Any
-    new: Any
+    `differences` are the fields that differ in meaning; `refused` is what the loader refuses the file for, "" when it
+    takes it; `notes` are the loader's.
+    """
 
-    def __str__(self) -> str:
-        """Return the one-line form.
+    differences: tuple[Difference, ...]
+    refused: str = ""
+    notes: tuple[str, ...] = ()
 
-        >>> str(Difference("kernels.tag", "", "_b8"))
-        'kernels.tag: "" -> "_b8"'
-        """
-        old, new = ("nothing" if value is None else json.dumps(value) for value in (self.old, self.new))
-        return f"{self.field}: {old} -> {new}"
+    @property
+    def current(self) -> bool:
+        """Whether the file is sound and says what its model folder gives."""
+        return not self.differences and not self.refused
 
 
 def generate_plan(model_dir: Path, options: Options | None = None) -> Generated:
@@ -90,12 +91,12 @@ def generate_plan(model_dir: Path, options: Options | None = None) -> Generated:
     dims = read_config(model_dir / contract.CONFIG_FILE)
     read = read_layers(container, dims)
     notes = [*dims.notes, *read.notes, *_disagreements(read, dims)]
-    layout, chunk_kind = _layout(read, dims, options)
+    layout, chunk_kind = _layout(read, dims, options, notes)
     tag = _tag(layout, options)
     gate_up = _gate_up(read, dims, tag, options)
     data = {
         "format": contract.PLAN_FORMAT,
-        "generated_by": GENERATED_BY,
+        FREE_TEXT: GENERATED_BY,
         "model": {"hidden": read.hidden, "layers": len(read.layers), "arch": dims.arch},
         "container": {
             "layout": layout,
@@ -128,43 +129,27 @@ def write_plan(path: Path, generated: Generated) -> None:
     write_atomic(path, generated.text.encode())
 
 
-def differences(old: Any, new: Any) -> tuple[Difference, ...]:
-    """Return the fields in which two JSON values differ, in the order of the new one, then those only in the old.
+def check_plan(path: Path, generated: Generated) -> Checked:
+    """Compare the plan at `path` with a freshly generated one, and try it on the loader and the requirements.
 
-    >>> [str(d) for d in differences({"a": {"K": 1}, "b": [2]}, {"a": {"K": 3}, "b": [2, 4]})]
-    ['a.K: 1 -> 3', 'b[1]: nothing -> 4']
+    What the engine reads alike counts as equal: white space, order, fields left out for their default, `generated_by`.
+    A field the loader ignores is a difference. Raises `Refused` when the file is absent or no JSON.
     """
-    before, after = dict(_leaves(old, "")), dict(_leaves(new, ""))
-    fields = dict.fromkeys((*after, *before))
-    absent = object()
-    return tuple(
-        Difference(field, before.get(field), after.get(field))
-        for field in fields
-        if not _same(before.get(field, absent), after.get(field, absent))
+    written = read_strict_json(path, limit=MAX_PLAN_BYTES)
+    try:
+        plan = load_plan(path)
+        plan_requirements(plan, path.parent.name)
+    except Refused as error:
+        return Checked(differences(_meaning(written), _meaning(generated.data)), str(error))
+    old, new = (
+        _meaning(with_defaults(data, plan_fields(read)))
+        for data, read in ((written, plan), (generated.data, generated.plan))
     )
+    return Checked(differences(old, new), notes=plan.notes)
 
 
-def check_plan(path: Path, generated: Generated) -> tuple[Difference, ...]:
-    """Return the fields in which the plan at `path` differs from a freshly generated one.
-
-    The file is compared as data, so white space does not count. Raises `Refused` when it is absent or no JSON.
-    """
-    return differences(read_strict_json(path, limit=MAX_PLAN_BYTES), generated.data)
-
-
-def _same(one: Any, other: Any) -> bool:
-    return type(one) is type(other) and bool(one == other)
-
-
-def _leaves(value: Any, field: str) -> Iterator[tuple[str, Any]]:
-    if isinstance(value, dict) and value:
-        for key, entry in value.items():
-            yield from _leaves(entry, f"{field}.{key}" if field else str(key))
-    elif isinstance(value, list) and value:
-        for index, entry in enumerate(value):
-            yield from _leaves(entry, f"{field}[{index}]")
-    else:
-        yield field, value
+def _meaning(data: Any) -> Any:
+    return {key: value for key, value in data.items() if key != FREE_TEXT} if isinstance(data, dict) else data
 
 
 def _disagreements(read: ReadLayers, dims: Dimensions) -> Iterator[str]:
@@ -184,19 +169,30 @@ def _disagreements(read: ReadLayers, dims: Dimensions) -> Iterator[str]:
             yield f"{key}: {K}x{N} in {count} layers of the container, {told} derived from {contract.CONFIG_FILE}"
 
 
-def _layout(read: ReadLayers, dims: Dimensions, options: Options) -> tuple[str, str]:
-    """Return container.layout and container.chunk_kind."""
+def _layout(read: ReadLayers, dims: Dimensions, options: Options, notes: list[str]) -> tuple[str, str]:
+    """Return container.layout and container.chunk_kind; add a note where the sources do not agree."""
     kind = read.chunk_kind.name if read.chunk_kind else ""
+    holds_ternary = kind in _TERNARY_LAYOUTS.values()
     layout = options.layout
     if layout is None:
         layout = kind if kind in _TERNARY_LAYOUTS else dims.layout
     elif layout not in contract.LAYOUTS:
         raise refusal("layout", expected="one of " + ", ".join(contract.LAYOUTS), found=layout)
     ternary = _TERNARY_LAYOUTS.get(layout, "")
-    if ternary and kind not in ("", *_TERNARY_LAYOUTS.values()):
+    if ternary and kind and not holds_ternary:
         raise refusal("layout", expected=f"rm or b8, as the container holds {kind} chunks", found=layout)
-    if not ternary and kind in _TERNARY_LAYOUTS.values():
+    if not ternary and holds_ternary:
         raise refusal("layout", expected=f"pb16i or t2s, as the container holds {kind} chunks", found=layout)
+    key = f"{contract.LAYOUT_KEY} of {contract.CONFIG_FILE}"
+    if holds_ternary and dims.layout_stated:
+        why = f"as the container holds {kind} chunks"
+        notes.append(f"container.layout: {layout}, {why}; {key} says {dims.layout}")
+    elif dims.layout_stated and dims.layout != layout:
+        remedy = "leave layout= out, or correct the key: kernels of one layout on weights of another compute nonsense"
+        raise refusal("layout", expected=f"{dims.layout}, as {key} says", found=layout, remedy=remedy)
+    elif not ternary and dims.layout != layout:
+        absent = f"{contract.CONFIG_FILE} has no {contract.LAYOUT_KEY}, which the engine reads as {dims.layout}"
+        notes.append(f"{absent}; layout= says {layout}")
     return layout, ternary or kind
 
 
@@ -238,11 +234,7 @@ def _decode(tag: str, options: Options) -> dict[str, Any]:
 
 
 def _attention_mode(model_dir: Path) -> str:
-    file = model_dir / contract.DECISION_FILE
-    mode = None
-    if file.is_file():
-        value = read_strict_json(file, limit=MAX_DECISION_BYTES)
-        mode = value.get(contract.DECISION_KEY) if isinstance(value, dict) else None
+    mode = decision_mode(model_dir / contract.DECISION_FILE)
     if mode is None:
         return contract.ATTENTION_MODES[0]
     if mode not in contract.ATTENTION_MODES:
