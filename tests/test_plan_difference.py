@@ -149,9 +149,8 @@ def test_the_verb_takes_other_roles_when_told(checkout, capsys):
     for word in ("odd", odd):
         code, _, err = run(capsys, "planned", word, f"root={checkout}")
         assert code == 2
-        assert (
-            f"{odd}: layers[1].role: expected one of gdn, full, sliding, mla, found 'attn'; the verbs that take roles=any" in err
-        )
+        assert f"{odd}: layers[1].role: expected one of gdn, full, sliding, mla, found 'attn'; " in err
+        assert "roles=any" in err
         code, _, err = run(capsys, "planned", word, f"root={checkout}", "roles=any")
         assert (code, err) == (0, f"note: {odd}: layers[1].role: 'attn' is not one of gdn, full, sliding, mla\n")
     code, _, err = run(capsys, "planned", "odd", f"root={checkout}", "roles=some")
