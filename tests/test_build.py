@@ -92,9 +92,13 @@ def test_without_registry_yaml_the_store_is_registered_again_not_rebuilt(project
     text = project.registry_file.read_bytes()
     project.registry_file.unlink()
     again = StandInBuilder(stand_in.pin)
-    assert elfs(project, again).exit_code == 0
+    report, printed = lines(project, again)
+    assert report.exit_code == 0
     assert again.built == []
     assert project.registry_file.read_bytes() == text
+    # What changed registry.yaml is no "nothing to do".
+    counts = f"0 built and registered, {TINY_NAMES} registered from the store, 0 up to date"
+    assert printed[-1] == f"{TINY_NAMES} names, {TINY_RECIPES} recipes: {counts}"
 
 
 @pytest.mark.parametrize("damage", ["truncate", "flip", "delete", "stub"])
@@ -127,7 +131,8 @@ def test_one_failed_elf_stops_nobody_and_is_listed_at_the_end(project, stand_in)
     assert [failure.key for failure in report.failures] == [QKV]
     assert len(report.built) == TINY_NAMES - 1
     assert printed[-2] == f"failed: {QKV}: the stand-in was told to fail"
-    assert printed[-1] == f"{TINY_NAMES} names, {TINY_RECIPES} recipes: {TINY_NAMES - 1} built, 0 up to date, 1 failed"
+    counts = f"{TINY_NAMES - 1} built and registered, 0 up to date, 1 failed"
+    assert printed[-1] == f"{TINY_NAMES} names, {TINY_RECIPES} recipes: {counts}"
     assert QKV not in load_registry(project.registry_file).entries("sim")
 
 

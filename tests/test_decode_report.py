@@ -72,6 +72,22 @@ def test_another_model_has_nothing_published():
     assert all(cost.published is None and cost.error is None for cost in report.layouts)
 
 
+def test_a_model_that_only_has_the_same_width_and_depth_is_credited_with_nothing():
+    wanted = model_requirements(Project(CHECKOUT), "qwen3-0.6b")
+    other = decode_report(wanted, hidden=5120, layers=64, vocabulary=None)
+    assert (other.run, other.vocabulary) == (None, 0)
+    assert all(cost.published is None for cost in other.layouts)
+    assert "published 368" not in other.text()
+
+
+@pytest.mark.parametrize("vocabulary", [0, 152064])
+def test_published_times_are_compared_with_the_head_they_had(vocabulary):
+    wanted = model_requirements(Project(CHECKOUT), "bonsai2-27b")
+    report = decode_report(wanted, hidden=5120, layers=64, vocabulary=vocabulary)
+    assert all(cost.published is None for cost in report.layouts)
+    assert report.layouts[1].head_bytes == vocabulary * 5120
+
+
 def test_rates():
     assert rate_of("U", "b8") == pytest.approx(8.13e9)
     assert rate_of("Z", "rm") == pytest.approx(3.44e9)

@@ -14,6 +14,7 @@ from elfkiln.build import build_elfs
 from elfkiln.cli import main
 from elfkiln.errors import Differs, Refused
 from elfkiln.install import install
+from elfkiln.lookup import lookup_exit_code, lookup_set, set_digest_of
 from elfkiln.registry import load_registry
 from elfkiln.requirements import model_requirements
 from elfkiln.store import Store
@@ -101,6 +102,21 @@ def test_a_set_that_is_not_whole_installs_nothing(built, tmp_path, damage):
     with pytest.raises(Differs, match=f"missing full ELF kernels/{QKV}.*nothing was installed"):
         put(built, tmp_path / "model")
     assert not (tmp_path / "model").exists()
+
+
+def test_what_is_registered_for_another_choice_is_not_installed(built, tmp_path):
+    put(built, tmp_path / "model")
+    before = (tmp_path / "model" / "kernels" / QKV).read_bytes()
+    text = built.registry_file.read_text()
+    start = text.index(f"    {QKV}:")
+    built.registry_file.write_text(text[:start] + text[start:].replace("columns: 2", "columns: 3", 1))
+    with pytest.raises(Differs, match="expected 2 columns, registered with 3"):
+        put(built, tmp_path / "model")
+    assert (tmp_path / "model" / "kernels" / QKV).read_bytes() == before
+    rows = lookup_set(built, "sim", model_requirements(built, "tiny"))
+    assert [row.path for row in rows if row.problem] == [f"kernels/{QKV}"]
+    assert lookup_exit_code(rows) == 1
+    assert set_digest_of(rows) is None
 
 
 def test_artifacts_of_two_targets_never_mix(built, tmp_path):

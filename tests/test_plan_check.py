@@ -323,3 +323,79 @@ def test_lookup_of_the_worked_example_before_anything_is_built(capsys, tmp_path)
     assert main(["lookup", f"root={root}", f"plan={plan}"]) == 1
     assert "set digest: none" in capsys.readouterr().out
     assert Project(root).registry_file.exists() is False
+
+
+SEALED = PLAN | {
+    "container": PLAN["container"] | {"layout": "pb16i", "chunk_kind": "pb16i", "pb16i": True},
+    "kernels": {"tag": "_pb16i"},
+    "decode": PLAN["decode"] | {"sealed_elf": "pb16i_sealed.elf"},
+}
+
+
+@pytest.fixture
+def sealed(tmp_path, project):
+    """Two model folders of one base name, the second without the QKV geometry; the first's set is built and stored."""
+    for name, layers in (("a", PLAN["layers"]), ("b", [without(layer, "qkv") for layer in PLAN["layers"]])):
+        folder = tmp_path / name / "served"
+        folder.mkdir(parents=True)
+        (folder / "plan.json").write_text(json.dumps(SEALED | {"layers": layers}))
+    monkey = StandInBuilder(read_lock(project.lock_file).target("sim"), suffix=bytes(5000))
+    return monkey, tmp_path / "a" / "served", tmp_path / "b" / "served"
+
+
+def without(table, key):
+    return {name: value for name, value in table.items() if name != key}
+
+
+def elfs(project, builder, folder, monkeypatch):
+    monkeypatch.setattr("elfkiln.cli.elfs.builder_for", lambda *_: builder)
+    return main(["elfs", f"root={project.root}", f"plan={folder}"])
+
+
+def test_folders_of_one_base_name_do_not_take_each_others_sealed_elf(project, sealed, monkeypatch, capsys):
+    builder, first, second = sealed
+    monkeypatch.setattr(plan_check, "open_elf", lambda *_: SealedStandIn())
+    assert elfs(project, builder, first, monkeypatch) == 0
+    assert elfs(project, builder, second, monkeypatch) == 0
+    keys = [key for key in load_registry(project.registry_file).entries("sim") if key.endswith("/pb16i_sealed.elf")]
+    assert len(keys) == 2
+    for folder, K_N in ((first, "256x768"), (second, "512x256")):
+        assert main(["install", f"root={project.root}", f"plan={folder}", f"dir={folder}"]) == 0
+        capsys.readouterr()
+        assert main(["check-missing", f"root={project.root}", f"plan={folder}"]) == 0, K_N
+    assert (first / "pb16i_sealed.elf").read_bytes() != (second / "pb16i_sealed.elf").read_bytes()
+
+
+def test_a_renamed_folder_finds_its_sealed_elf_by_what_it_holds(project, sealed, monkeypatch, tmp_path, capsys):
+    builder, first, _ = sealed
+    assert elfs(project, builder, first, monkeypatch) == 0
+    shutil.copytree(first, tmp_path / "Renamed")
+    capsys.readouterr()
+    assert main(["lookup", f"root={project.root}", f"plan={tmp_path / 'Renamed'}"]) == 0
+    assert "set digest sha256:" in capsys.readouterr().out
+
+
+def test_a_sealed_elf_without_a_geometry_of_the_plan_is_neither_served_nor_installed(
+    project, sealed, monkeypatch, tmp_path, capsys
+):
+    """The plan below plans/ gains a geometry after the build: the name stays, the bytes no longer serve."""
+    builder, _, second = sealed
+    monkeypatch.setattr("elfkiln.check_index.check_elf", lambda *_: None)
+    folder = project.plans / "served"
+    shutil.copytree(second, folder)
+    assert elfs(project, builder, folder, monkeypatch) == 0
+    assert main(["check-missing", f"root={project.root}", "model=served"]) == 0
+    (folder / "plan.json").write_text(json.dumps(SEALED))
+    capsys.readouterr()
+    assert main(["check-missing", f"root={project.root}", "model=served"]) == 1
+    assert "the plan asks for 256x256 256x512 256x768 512x256, the registered ELF holds" in capsys.readouterr().out
+    assert main(["lookup", f"root={project.root}", f"plan={folder}"]) == 1
+    assert main(["install", f"root={project.root}", "model=served", f"dir={tmp_path / 'm'}"]) == 1
+    assert not (tmp_path / "m").exists()
+
+
+class SealedStandIn:
+    """A sealed ELF whose metadata says whatever is asked."""
+
+    def check(self, _name, _sealed):
+        """Find nothing wrong."""

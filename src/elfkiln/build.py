@@ -26,13 +26,17 @@ from elfkiln.workspace import private_folder, sweep
 
 @dataclass(frozen=True, slots=True)
 class BuildReport:
-    """What a build came to: names and recipes asked for, keys built, keys that were up to date, keys that failed."""
+    """What a build came to: names and recipes asked for, and the keys by what happened to them.
+
+    `registered` were stored already and are registered now, under a new name or again.
+    """
 
     target: str
     toolchain: str
     names: int
     recipes: int
     built: tuple[str, ...]
+    registered: tuple[str, ...]
     up_to_date: tuple[str, ...]
     failures: tuple[Failure, ...]
 
@@ -49,6 +53,7 @@ class BuildReport:
             "names": self.names,
             "recipes": self.recipes,
             "built": list(self.built),
+            "registered": list(self.registered),
             "up_to_date": list(self.up_to_date),
             "failed": [{"name": failure.key, "reason": failure.reason} for failure in self.failures],
         }
@@ -56,11 +61,15 @@ class BuildReport:
     def summary(self) -> str:
         """Return the closing line."""
         head = f"{self.names} names, {self.recipes} recipes"
-        if self.failures:
-            return f"{head}: {len(self.built)} built, {len(self.up_to_date)} up to date, {len(self.failures)} failed"
-        if not self.built:
+        if not (self.failures or self.built or self.registered):
             return f"{head}: nothing to do, every ELF is registered and its bytes verify"
-        return f"{head}: {len(self.built)} built and registered, {len(self.up_to_date)} up to date"
+        counts = [f"{len(self.built)} built and registered"]
+        if self.registered:
+            counts.append(f"{len(self.registered)} registered from the store")
+        counts.append(f"{len(self.up_to_date)} up to date")
+        if self.failures:
+            counts.append(f"{len(self.failures)} failed")
+        return f"{head}: {', '.join(counts)}"
 
 
 def build_elfs(
@@ -96,6 +105,7 @@ def build_elfs(
         names,
         len(todo),
         tuple(sorted(run.built)),
+        tuple(sorted(run.admitted)),
         tuple(sorted(run.up_to_date)),
         tuple(sorted(run.failures, key=lambda failure: failure.key)),
     )
@@ -114,6 +124,7 @@ class _Run:
     progress: Progress
     registered: Mapping[str, Entry]
     built: list[str] = field(default_factory=list)
+    admitted: list[str] = field(default_factory=list)
     up_to_date: list[str] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
 
@@ -159,10 +170,12 @@ class _Run:
                 if artifact is None:
                     return False
                 self._admit(job, artifact, self.store.path(artifact.elf))
+                self.admitted += [key for key, _ in job.wanted]
+            else:
+                self.up_to_date += [key for key, _ in job.wanted]
         except ElfkilnError as error:
             self._fail(job, error)
             return True
-        self.up_to_date += [key for key, _ in job.wanted]
         self.progress.done(job.title, built=False)
         return True
 

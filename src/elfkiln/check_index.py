@@ -10,11 +10,13 @@ from elfkiln import contract, fast_check
 from elfkiln.artifact_set import Requirement, RequirementSet
 from elfkiln.errors import ElfkilnError, Refused
 from elfkiln.files import write_atomic
-from elfkiln.jobs import entry_of, registry_key
+from elfkiln.jobs import entry_of, registered_problem, registry_key
 from elfkiln.plan.loader import require_target
 from elfkiln.project import Project
 from elfkiln.registry import Entry, load_registry
 from elfkiln.requirements import PLAN_FILE, ROLES_FILE, model_plan, model_requirements
+from elfkiln.store import Store
+from elfkiln.targets import check_elf
 from elfkiln.toolchain_lock import read_lock
 
 # The code whose answer the index holds; a change to any of it makes the index stale.
@@ -65,7 +67,7 @@ def write_index(project: Project, model: str) -> None:
             lines.append(f"refused\t{layout}\t{' '.join(str(error).split())}")
             continue
         for target in sorted(lock.targets):
-            lines += _rows(target, wanted, registry.entries(target))
+            lines += _rows(Store(project.store), target, wanted, registry.entries(target))
     lines += ["end", ""]
     write_atomic(project.out / "index" / f"{model}.txt", "\n".join(lines).encode())
 
@@ -84,40 +86,27 @@ def _unserved(project: Project, model: str, targets: list[str]) -> list[str]:
     return lines
 
 
-def _rows(target: str, wanted: RequirementSet, entries: Mapping[str, Entry]) -> list[str]:
+def _sealed_fault(store: Store, target: str, need: Requirement, entry: Entry | None) -> str | None:
+    """Return what a stored sealed ELF's own metadata says against the geometries asked for, if it is stored."""
+    if need.name is not None or entry is None or not store.holds(entry.elf):
+        return None
+    try:
+        check_elf(target, store.path(entry.elf), None, need.sealed)
+    except ElfkilnError as error:
+        return " ".join(str(error).split())
+    return None
+
+
+def _rows(store: Store, target: str, wanted: RequirementSet, entries: Mapping[str, Entry]) -> list[str]:
     rows = []
     for need in wanted.requirements:
         key = registry_key(wanted, need)
         entry = entry_of(entries, wanted, need)
         digest, size = (entry.elf, entry.size) if entry else ("-", 0)
-        problem = registered_problem(need, entry) or ""
+        problem = registered_problem(need, entry) or _sealed_fault(store, target, need, entry) or ""
         fields = (target, wanted.layout, need.directory, need.file_name, key, digest, str(size), problem)
         rows.append("\t".join(("row", *fields)))
     return rows
-
-
-def registered_problem(need: Requirement, entry: Entry | None) -> str | None:
-    """Return why a registered artifact is not the one asked for: a sealed ELF of other geometries, other columns.
-
-    None when it is, or when nothing is registered.
-    """
-    if entry is None:
-        return None
-    if entry.columns != need.columns:
-        return f"expected {need.columns} columns, registered with {entry.columns}; build it again"
-    return sealed_problem(need, entry)
-
-
-def sealed_problem(need: Requirement, entry: Entry) -> str | None:
-    """Return what a registered sealed ELF holds other than the geometries asked for, None when it is those."""
-    if set(entry.sealed) == set(need.sealed):
-        return None
-    asked, held = (_geometries(one) for one in (need.sealed, entry.sealed))
-    return f"the plan asks for {asked}, the registered ELF holds {held}; build it again"
-
-
-def _geometries(pairs: tuple[tuple[int, int], ...]) -> str:
-    return " ".join(f"{K}x{N}" for K, N in sorted(pairs)) or "no sealed geometry"
 
 
 def _python_files(path: Path) -> list[Path]:

@@ -122,8 +122,6 @@ def decode_report(wanted: RequirementSet, *, hidden: int, layers: int, vocabular
     """
     if vocabulary is not None and vocabulary < 0:
         raise refusal("vocab", expected="0 or more rows", found=vocabulary)
-    run = next((r for r in contract.PUBLISHED_RUNS if (r.hidden, r.layers) == (hidden, layers)), None)
-    rows = vocabulary if vocabulary is not None else (run.vocabulary if run else 0)
     roles: dict[str, RoleCost] = {}
     for need in wanted.requirements:
         if need.name is None or need.name.m16:
@@ -132,9 +130,26 @@ def decode_report(wanted: RequirementSet, *, hidden: int, layers: int, vocabular
         weights = need.launches * need.name.K * need.name.N
         roles[need.name.role] = RoleCost(past.role, past.launches + need.launches, past.int8_bytes + weights)
     costs = tuple(roles.values())
+    run = _published_run(hidden, layers, costs)
+    rows = vocabulary if vocabulary is not None else (run.vocabulary if run else 0)
+    if run is not None and rows != run.vocabulary:
+        # Its times include the head it had.
+        run = None
     published = dict(run.seconds) if run else {}
     layouts = tuple(_layout_cost(layout, costs, rows * hidden, published.get(layout)) for layout in LAYOUTS)
     return DecodeReport(wanted.model, costs, layouts, rows, run)
+
+
+def _published_run(hidden: int, layers: int, roles: tuple[RoleCost, ...]) -> contract.PublishedRun | None:
+    """Return the published run of a model of these dimensions, launches and bytes; None if nobody published one."""
+    launches = sum(role.launches for role in roles)
+    layer_bytes = sum(role.int8_bytes for role in roles)
+    for run in contract.PUBLISHED_RUNS:
+        gigabytes = (layer_bytes + run.vocabulary * hidden) / 1e9
+        same_shape = (run.hidden, run.layers, run.launches) == (hidden, layers, launches)
+        if same_shape and round(gigabytes, 2) == run.weight_gigabytes:
+            return run
+    return None
 
 
 def rate_of(role: str, layout: str) -> float:

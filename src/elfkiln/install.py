@@ -113,7 +113,11 @@ def _refuse_other_target(path: Path, target: str) -> None:
 def _refuse_gaps(store: Store, rows: tuple[Found, ...], wanted: RequirementSet) -> None:
     problems = []
     for row in rows:
-        problem = store.problem(row.entry.elf) if row.entry else f"not in registry.yaml for target {row.target}"
+        problem = row.problem
+        if row.entry is None:
+            problem = f"not in registry.yaml for target {row.target}"
+        elif problem is None:
+            problem = store.problem(row.entry.elf)
         if problem:
             problems.append(f"missing full ELF {row.path} ({problem})")
     if problems:

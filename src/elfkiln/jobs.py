@@ -58,6 +58,30 @@ def entry_of(entries: Mapping[str, Entry], requirements: RequirementSet, require
     return None
 
 
+def registered_problem(need: Requirement, entry: Entry | None) -> str | None:
+    """Return why a registered artifact is not the one asked for: a sealed ELF of other geometries, other columns.
+
+    None when it is, or when nothing is registered.
+    """
+    if entry is None:
+        return None
+    if entry.columns != need.columns:
+        return f"expected {need.columns} columns, registered with {entry.columns}; build it again"
+    return sealed_problem(need, entry)
+
+
+def sealed_problem(need: Requirement, entry: Entry) -> str | None:
+    """Return what a registered sealed ELF holds other than the geometries asked for, None when it is those."""
+    if set(entry.sealed) == set(need.sealed):
+        return None
+    asked, held = (_geometries(one) for one in (need.sealed, entry.sealed))
+    return f"the plan asks for {asked}, the registered ELF holds {held}; build it again"
+
+
+def _geometries(pairs: tuple[tuple[int, int], ...]) -> str:
+    return " ".join(f"{K}x{N}" for K, N in sorted(pairs)) or "no sealed geometry"
+
+
 def generator_of(project: Project, requirement: Requirement, layout: str) -> RenderedGenerator:
     """Render the generator of one requirement; `Refused` when its geometry is not legal or its tag has no family."""
     name = requirement.name

@@ -8,19 +8,23 @@ from typing import Any
 
 from elfkiln.artifact_set import RequirementSet
 from elfkiln.errors import EXIT_DIFFERS, EXIT_DONE, refusal
-from elfkiln.jobs import entry_of, registry_key
+from elfkiln.jobs import entry_of, registered_problem, registry_key
 from elfkiln.project import Project
 from elfkiln.registry import Entry, load_registry
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """One name and what the registry says of it; `entry` is None when it is not registered."""
+    """One name and what the registry says of it.
+
+    `entry` is None when it is not registered; `problem` says why what is registered is not what is asked for.
+    """
 
     target: str
     path: str
     key: str
     entry: Entry | None
+    problem: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form; digests as `sha256:<hex>`, null where there are none."""
@@ -34,29 +38,32 @@ class Found:
             "recipe": f"sha256:{entry.recipe}" if entry else None,
             "design": f"sha256:{entry.design}" if entry else None,
             "columns": entry.columns if entry else None,
+            "problem": self.problem,
         }
 
     def line(self) -> str:
         """Return the line for a person: path, digest, size, recipe."""
         if self.entry is None:
             return f"{self.path}  not registered for target {self.target}"
-        return f"{self.path}  sha256:{self.entry.elf}  {self.entry.size}  recipe sha256:{self.entry.recipe}"
+        line = f"{self.path}  sha256:{self.entry.elf}  {self.entry.size}  recipe sha256:{self.entry.recipe}"
+        return f"{line}  not what is asked for: {self.problem}" if self.problem else line
 
 
 def lookup_set(project: Project, target: str, wanted: RequirementSet) -> tuple[Found, ...]:
     """Return one row per name of the set, in its order."""
     entries = load_registry(project.registry_file).entries(target)
+    found = ((need, entry_of(entries, wanted, need)) for need in wanted.requirements)
     return tuple(
-        Found(target, need.path, registry_key(wanted, need), entry_of(entries, wanted, need))
-        for need in wanted.requirements
+        Found(target, need.path, registry_key(wanted, need), entry, registered_problem(need, entry))
+        for need, entry in found
     )
 
 
 def set_digest_of(rows: tuple[Found, ...]) -> str | None:
-    """Return the one digest of all rows' files (see `elfkiln.plan.requirements.set_digest`), None if one is unknown."""
+    """Return the one digest of all rows' files (`elfkiln.plan.requirements.set_digest`), None if one is not there."""
     from elfkiln.plan.requirements import set_digest
 
-    pairs = [(row.path, row.entry.elf) for row in rows if row.entry is not None]
+    pairs = [(row.path, row.entry.elf) for row in rows if row.entry is not None and row.problem is None]
     return set_digest(pairs) if len(pairs) == len(rows) else None
 
 
@@ -75,5 +82,5 @@ def lookup_glob(project: Project, target: str, pattern: str) -> tuple[Found, ...
 
 
 def lookup_exit_code(rows: tuple[Found, ...]) -> int:
-    """Return 1 when a name is not registered, else 0."""
-    return EXIT_DONE if all(row.entry for row in rows) else EXIT_DIFFERS
+    """Return 1 when a name is not registered, or is not what is asked for, else 0."""
+    return EXIT_DONE if all(row.entry and not row.problem for row in rows) else EXIT_DIFFERS

@@ -12,10 +12,9 @@ from typing import Any
 from elfkiln import contract
 from elfkiln.artifact_set import Requirement, RequirementSet
 from elfkiln.canonical import file_sha256
-from elfkiln.check_index import sealed_problem
 from elfkiln.errors import EXIT_DIFFERS, EXIT_DONE, ElfkilnError
 from elfkiln.files import digest_or_none
-from elfkiln.jobs import entry_of, registry_key
+from elfkiln.jobs import entry_of, registry_key, sealed_problem
 from elfkiln.plan.requirements import Candidates, Choice, choose
 from elfkiln.registry import Entry
 from elfkiln.targets import open_elf
@@ -110,7 +109,7 @@ def _finding(target: str, candidates: Candidates, entry: Entry | None, wanted: R
     except OSError as error:
         return finding("missing", f"{choice.opened}: {error.strerror or error}")
     if entry is not None and digest == entry.elf:
-        problem = sealed_problem(need, entry)
+        problem = sealed_problem(need, entry) or _sealed_fault(target, choice.opened, need)
         return finding("wrong geometry", problem, digest) if problem else finding("ok", "", digest)
     later = next((path for path in choice.shadowed if entry and digest_or_none(path) == entry.elf), None)
     if later is not None and entry is not None:
@@ -136,3 +135,14 @@ def _finding(target: str, candidates: Candidates, entry: Entry | None, wanted: R
     if entry is None:
         return finding("not registered", f"a sound ELF, but registry.yaml has no {key} for target {target}", digest)
     return finding("wrong bytes", f"expected sha256:{entry.elf} (registry.yaml), found sha256:{digest}", digest)
+
+
+def _sealed_fault(target: str, path: Path, need: Requirement) -> str | None:
+    """Return what a sealed ELF's own metadata says against the geometries asked for; None for a single GEMM."""
+    if need.name is not None:
+        return None
+    try:
+        open_elf(target, path).check(None, need.sealed)
+    except ElfkilnError as error:
+        return str(error)
+    return None

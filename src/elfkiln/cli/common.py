@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from elfkiln.artifact_set import RequirementSet
+from elfkiln.canonical import canonical_json, sha256_hex
 from elfkiln.cli.arguments import Arguments
 from elfkiln.errors import Refused
 from elfkiln.geometry import rows_for
@@ -61,7 +62,21 @@ def planned_model(project: Project, arguments: Arguments, verb: str) -> PlannedM
     folder = file.parent.resolve()
     name = re.sub(r"[^a-z0-9._-]+|\.{2,}", "-", folder.name.lower()).strip("-.")[:64]
     wanted = plan_requirements(plan, name or "model", folder_columns(folder))
+    if folder.parent != project.plans.resolve():
+        wanted = _named_by_content(wanted)
     return PlannedModel(plan, folder, _with_registered_columns(project, arguments, folder, wanted))
+
+
+def _named_by_content(wanted: RequirementSet) -> RequirementSet:
+    """Return the set under a model name that tells sealed ELFs of other geometries apart.
+
+    Folders elsewhere may share a base name; a sealed ELF is registered under the model's name, so that one must not
+    stand for two sets of geometries.
+    """
+    geometries = [list(pair) for need in wanted.requirements for pair in need.sealed]
+    if not geometries:
+        return wanted
+    return replace(wanted, model=f"{wanted.model[:48]}-{sha256_hex(canonical_json(sorted(geometries)))[:8]}")
 
 
 def _with_registered_columns(
