@@ -369,10 +369,19 @@ def test_doit_takes_controls_too(logs, words, code):
     assert "Traceback" not in found.stderr
 
 
+def test_two_logs_of_one_name_are_told_apart(logs, capsys):
+    for name in ("old", "new"):
+        (logs / name).mkdir()
+    (logs / "old" / "run.log").write_text(LOG)
+    (logs / "new" / "run.log").write_text(LOG.replace("[prompt 2] 2 + 2 =\n", ""))
+    _, out, _ = run(capsys, logs / "old" / "run.log", logs / "new" / "run.log", "--texts")
+    assert f"FAIL text    prompt 2: only in {logs}/old/run.log\n" in out
+
+
 @pytest.mark.parametrize("data", [b"\xff\xfe", b""])
 def test_files_that_are_no_logs_are_refused(logs, capsys, data):
     (logs / "bad.log").write_bytes(data)
     code, _, err = run(capsys, logs / "a.log", logs / "bad.log", "--texts")
     assert code == 2
-    assert err.startswith("elfkiln: bad.log")
+    assert err.startswith(f"elfkiln: {logs / 'bad.log'}: expected ")
     assert run(capsys, logs / "a.log", logs, "--texts")[0] == 2

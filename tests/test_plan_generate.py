@@ -804,6 +804,24 @@ def test_what_means_the_same_is_current(tmp_path, capsys, same):
     assert run(capsys, "plan", folder, "--check") == (0, f"{folder}/plan.json is current\n", "")
 
 
+@pytest.mark.parametrize(("make", "factor"), [(hybrid, 0.5), (mixture, 2)])
+def test_either_spelling_of_gate_ups_width_is_current(tmp_path, capsys, make, factor):
+    folder = make(tmp_path / "m")
+    data = json.loads(generate_plan(folder).text)
+    for layer in data["layers"]:
+        layer["gate_up"]["N"] = int(layer["gate_up"]["N"] * factor)
+    (folder / "plan.json").write_text(json.dumps(data))
+    assert run(capsys, "plan", folder, "--check") == (0, f"{folder}/plan.json is current\n", "")
+    data["layers"][1]["down"]["K"] += 256
+    data["layers"][1]["gate_up"]["N"] += int(256 * 2 * factor) if make is hybrid else 512
+    (folder / "plan.json").write_text(json.dumps(data))
+    code, out, _ = run(capsys, "plan", folder, "--check")
+    assert (code, [line.split(": ")[0] for line in out.splitlines()[1:]]) == (
+        1,
+        ["  layers[1].gate_up.N", "  layers[1].down.K"],
+    )
+
+
 def test_a_check_shows_the_notes_of_the_file(tmp_path, capsys):
     folder = dense(tmp_path / "m")
     data = json.loads(generate_plan(folder).text)

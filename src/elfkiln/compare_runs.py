@@ -116,20 +116,24 @@ class Verdict:
 
 
 def read_run(path: Path) -> Run:
-    """Read an engine log; raises `Refused` for a file that is absent, too long, not text, or has no greedy text."""
+    """Read an engine log, known in messages by its path as given.
+
+    Raises `Refused` for a file that is absent, too long, not text, or has no greedy text.
+    """
+    name = brief(path, 4096)
     try:
         if not path.is_file():
-            raise Refused(f"{path}: missing" if not path.exists() else f"{path}: not a file")
+            raise Refused(f"{name}: missing" if not path.exists() else f"{name}: not a file")
         with path.open("rb") as stream:
             data = stream.read(MAX_LOG_BYTES + 1)
     except (OSError, ValueError) as error:
-        raise Refused(f"{brief(path)}: {getattr(error, 'strerror', None) or error}") from error
+        raise Refused(f"{name}: {getattr(error, 'strerror', None) or error}") from error
     if len(data) > MAX_LOG_BYTES:
-        raise refusal(path.name, expected=f"at most {MAX_LOG_BYTES} bytes", found="a longer log")
+        raise refusal(name, expected=f"at most {MAX_LOG_BYTES} bytes", found="a longer log")
     try:
-        return parse_run(data.decode("utf-8"), path.name)
+        return parse_run(data.decode("utf-8"), name)
     except UnicodeDecodeError as error:
-        raise refusal(path.name, expected="UTF-8 text", found=f"byte {error.start} is not UTF-8") from error
+        raise refusal(name, expected="UTF-8 text", found=f"byte {error.start} is not UTF-8") from error
 
 
 def parse_run(text: str, name: str) -> Run:

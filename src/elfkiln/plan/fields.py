@@ -13,6 +13,7 @@ from typing import Any, Final
 from elfkiln import contract
 from elfkiln.errors import brief
 from elfkiln.plan.model import Layer, Plan
+from elfkiln.plan.requirements import mlp_width
 
 FREE_TEXT = "generated_by"
 """The field of a plan that means nothing to a reader, and so never counts as a difference."""
@@ -72,11 +73,14 @@ def differences(old: Any, new: Any) -> tuple[Difference, ...]:
 
 
 def plan_fields(plan: Plan) -> dict[str, Any]:
-    """Return a plan's fields as JSON data, with the defaults of those it leaves out; its free text is left out."""
+    """Return a plan's fields as JSON data, with the defaults of those it leaves out; its free text is left out.
+
+    gate_up.N, which a plan may write in two ways, is the N of its GEMM: 2*IM where gate and up are fused, else IM.
+    """
     return {
         "format": contract.PLAN_FORMAT,
         **header_fields(plan),
-        "layers": [_layer_fields(layer) for layer in plan.layers],
+        "layers": [_layer_fields(plan, layer) for layer in plan.layers],
     }
 
 
@@ -126,12 +130,21 @@ def with_defaults(written: Any, full: Any) -> Any:
     return full
 
 
-def _layer_fields(layer: Layer) -> dict[str, Any]:
+def _layer_fields(plan: Plan, layer: Layer) -> dict[str, Any]:
     fields: dict[str, Any] = {"index": layer.index, "role": layer.role}
     for entry in layer.projections:
-        geometry = {"K": entry.K, "N": entry.N}
+        geometry = {"K": entry.K, "N": _gate_up_N(plan, layer) if entry.key == "gate_up" else entry.N}
         fields[entry.key] = geometry if entry.fused is None else geometry | {"fused": entry.fused}
     return fields
+
+
+def _gate_up_N(plan: Plan, layer: Layer) -> int:
+    gate_up, down = layer.projection("gate_up"), layer.projection("down")
+    assert gate_up is not None
+    width = mlp_width(gate_up.N, down.K) if down else None
+    if width is None:
+        return gate_up.N
+    return 2 * width if plan.gate_up == contract.GATE_UP_FUSED else width
 
 
 def _differences(old: Any, new: Any, path: Path) -> Iterator[Difference]:
