@@ -282,6 +282,17 @@ def test_an_unknown_role_is_let_through_with_a_note_when_not_strict():
     assert plan.notes == ("layers[0].role: 'attn' is not one of gdn, full, sliding, mla; 1 more layer has it",)
 
 
+def test_many_unknown_roles_are_counted():
+    layer = plan_data()["layers"][0]
+    many = [{**layer, "index": index, "role": f"r{index // 3}"} for index in range(66)]
+    plan = parse_plan(plan_data(layers=many, model__layers=66), strict=False)
+    assert plan.notes[0] == "layers[0].role: 'r0' is not one of gdn, full, sliding, mla; 2 more layers have it"
+    assert plan.notes[19:] == (
+        "layers[57].role: 'r19' is not one of gdn, full, sliding, mla; 2 more layers have it",
+        "layers[].role: 2 more roles that are not known",
+    )
+
+
 @pytest.mark.parametrize(("gone", "found"), [("K", "only N"), ("N", "only K")])
 @pytest.mark.parametrize("key", ["qkv", "attn_gate", "gate_up", "down"])
 def test_a_projection_names_both_k_and_n(key, gone, found):

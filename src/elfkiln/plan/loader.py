@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,7 +29,7 @@ MAX_NUMBER = 2**31 - 1
 """Largest whole number taken: the engine reads plans into C ints."""
 
 MAX_NOTED = 20
-"""How many ignored fields of one place are named before the rest is counted."""
+"""How many ignored fields of one place, or unknown roles, are named before the rest is counted."""
 
 _BARE_FORBIDDEN = ("/", "\\", "\0")
 _LAYER_KEYS = ("index", "role")
@@ -329,14 +330,15 @@ def _layer(reader: _Reader, index: int, value: Any, *, strict: bool) -> Layer:
 
 
 def _note_unknown_roles(reader: _Reader, layers: Iterable[Layer]) -> None:
-    first: dict[str, int] = {}
     unknown = [layer for layer in layers if layer.role not in _ROLES]
-    for layer in unknown:
-        first.setdefault(layer.role, layer.index)
-    for role, index in first.items():
-        more = sum(layer.role == role for layer in unknown) - 1
-        also = f"; {more} more layer{'s have' if more > 1 else ' has'} it" if more else ""
-        reader.notes.append(f"layers[{index}].role: {brief(repr(role), 60)} is not one of {', '.join(_ROLES)}{also}")
+    counts = Counter(layer.role for layer in unknown)
+    first = {layer.role: layer.index for layer in reversed(unknown)}
+    for role, count in list(counts.items())[:MAX_NOTED]:
+        also = f"; {count - 1} more layer{'s have' if count > 2 else ' has'} it" if count > 1 else ""
+        known = ", ".join(_ROLES)
+        reader.notes.append(f"layers[{first[role]}].role: {brief(repr(role), 60)} is not one of {known}{also}")
+    if len(counts) > MAX_NOTED:
+        reader.notes.append(f"layers[].role: {len(counts) - MAX_NOTED} more roles that are not known")
 
 
 def _projection(reader: _Reader, name: str, key: str, value: Any) -> Projection:
