@@ -99,9 +99,57 @@ FAMILIES: tuple[Family, ...] = (
 
 TAGS: tuple[str, ...] = tuple(family.tag for family in FAMILIES)
 LONGEST_TAG = max(TAGS, key=len)
-LAYOUTS: tuple[str, ...] = ("rm", "b8", "pb16i", "t2s")
+
+
+@dataclass(frozen=True, slots=True)
+class WeightLayout:
+    """How a layout's weights lie in the buffer, as far as a design's data movement shows it.
+
+    `weight_bits` are the bits a weight takes. `contiguous` says that the K panel of a column of tiles is one run of
+    memory. A `ternary` layout holds -1, 0 and 1 alone. `compared_with` is the int8 layout that gives the same int32
+    results on the same weights.
+    """
+
+    name: str
+    weight_bits: int
+    contiguous: bool
+    ternary: bool
+    compared_with: str
+    source: str
+    guess: bool = False
+
+    @property
+    def text(self) -> str:
+        """The layout as a design shows it, in words."""
+        return weights_text(self.weight_bits, self.contiguous)
+
+
+WEIGHT_LAYOUTS: tuple[WeightLayout, ...] = (
+    WeightLayout("rm", 8, False, False, "b8", "b8 pull request"),
+    WeightLayout("b8", 8, True, False, "rm", "b8 pull request"),
+    WeightLayout("pb16i", 2, True, True, "b8", "this project's definition, elfkiln.layouts", guess=True),
+    WeightLayout("t2s", 2, True, True, "b8", "its name alone: no public source states its bytes", guess=True),
+)
+LAYOUTS: tuple[str, ...] = tuple(layout.name for layout in WEIGHT_LAYOUTS)
 CONFIG_LAYOUTS: tuple[str, ...] = ("rm", "b8")
 """What config.json's q4nx_weight_layout may say (b8 pull request); the other layouts exist only in a plan."""
+
+
+def weight_layout(name: str) -> WeightLayout:
+    """Return the row of a layout (`KeyError` for a name that is none).
+
+    >>> weight_layout("pb16i").text
+    '2-bit contiguous weights'
+    """
+    for layout in WEIGHT_LAYOUTS:
+        if layout.name == name:
+            return layout
+    raise KeyError(name)
+
+
+def weights_text(weight_bits: int, contiguous: bool) -> str:
+    """Return in words how weights lie: bits of one, and whether in linear runs."""
+    return f"{weight_bits}-bit {'contiguous' if contiguous else 'row-major'} weights"
 
 
 def tag_of_layout(layout: str) -> str:
