@@ -91,6 +91,14 @@ def test_a_symlink_is_replaced_not_written_through(built, tmp_path):
     assert not (tmp_path / "m" / "kernels" / QKV).is_symlink()
 
 
+def test_a_fifo_in_place_of_an_artifact_is_refused(built, tmp_path):
+    (tmp_path / "m" / "kernels").mkdir(parents=True)
+    os.mkfifo(tmp_path / "m" / "kernels" / QKV)
+    with pytest.raises(Refused, match="expected a file or nothing"):
+        put(built, tmp_path / "m")
+    assert not (tmp_path / "m" / "kernels.lock.json").exists()
+
+
 @pytest.mark.parametrize("damage", ["missing", "flipped"])
 def test_a_set_that_is_not_whole_installs_nothing(built, tmp_path, damage):
     path = Store(built.store).path(load_registry(built.registry_file).entries("sim")[QKV].elf)

@@ -325,6 +325,19 @@ def test_lookup_of_the_worked_example_before_anything_is_built(capsys, tmp_path)
     assert Project(root).registry_file.exists() is False
 
 
+def test_notes_of_a_plan_are_shown_and_unknown_roles_can_be_let_through(project, model, capsys):
+    (model / "plan.json").write_text(json.dumps(PLAN | {"kvv": {}}))
+    assert main(["check-missing", f"root={project.root}", f"plan={model}"]) == 0
+    assert "kvv" in capsys.readouterr().err
+    layers = [layer | {"role": "mamba"} for layer in PLAN["layers"]]
+    (model / "plan.json").write_text(json.dumps(PLAN | {"layers": layers}))
+    assert main(["lookup", f"root={project.root}", f"plan={model}"]) == 2
+    capsys.readouterr()
+    assert main(["check-missing", f"root={project.root}", f"plan={model}", "roles=any"]) == 0
+    assert "mamba" in capsys.readouterr().err
+    assert main(["lookup", f"root={project.root}", f"plan={model}", "roles=some"]) == 2
+
+
 SEALED = PLAN | {
     "container": PLAN["container"] | {"layout": "pb16i", "chunk_kind": "pb16i", "pb16i": True},
     "kernels": {"tag": "_pb16i"},

@@ -131,6 +131,8 @@ def _place(store: Store, digest: str, path: Path) -> str:
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.is_file() and not path.is_symlink() and (path.samefile(blob) or file_sha256(path) == digest):
         return "unchanged"
+    if path.exists() and not path.is_symlink() and not path.is_file():
+        raise refusal(str(path), expected="a file or nothing", found="something that is no file", remedy="move it away")
     part = path.parent / f".part-{secrets.token_hex(8)}"
     try:
         try:

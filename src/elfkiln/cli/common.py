@@ -10,10 +10,11 @@ from pathlib import Path
 from elfkiln.artifact_set import RequirementSet
 from elfkiln.canonical import canonical_json, sha256_hex
 from elfkiln.cli.arguments import Arguments
+from elfkiln.cli.named_plan import ROLES, open_plan, plan_notes, show_notes, strict_roles
 from elfkiln.errors import Refused
 from elfkiln.geometry import rows_for
 from elfkiln.jobs import entry_of
-from elfkiln.plan.loader import load_plan, plan_file, require_target
+from elfkiln.plan.loader import plan_file, require_target
 from elfkiln.plan.model import Plan
 from elfkiln.plan.requirements import folder_columns, plan_requirements
 from elfkiln.project import Project, find_project
@@ -23,7 +24,7 @@ from elfkiln.toolchain_lock import read_lock
 
 ROOT = {"root": "the elfkiln checkout (default: the nearest one upwards)"}
 MODEL = {"model": "a model below plans/, or all"}
-PLAN = {"plan": "a plan.json, or a model folder with one, instead of model="}
+PLAN = {"plan": "a plan.json, or a model folder with one, instead of model="} | ROLES
 LAYOUT = {"layout": "rm, b8, ... (default: the model's own)"}
 TARGET = {"target": "sim or npu2 (default: default_target of toolchain.lock)"}
 
@@ -57,7 +58,7 @@ def planned_model(project: Project, arguments: Arguments, verb: str) -> PlannedM
     if "layout" in arguments.keys:
         raise Refused(f"{verb}: layout= does not go with plan=: container.layout of the plan decides")
     file = plan_file(Path(text))
-    plan = load_plan(file)
+    plan = open_plan(file, arguments)
     require_target(plan, target_of(project, arguments))
     folder = file.parent.resolve()
     name = re.sub(r"[^a-z0-9._-]+|\.{2,}", "-", folder.name.lower()).strip("-.")[:64]
@@ -114,13 +115,14 @@ def sets_of(project: Project, arguments: Arguments, verb: str) -> tuple[Requirem
     planned = planned_model(project, arguments, verb)
     if planned is not None:
         return (planned.wanted,)
-    layout, target = arguments.keys.get("layout"), target_of(project, arguments)
+    layout, target, strict = arguments.keys.get("layout"), target_of(project, arguments), strict_roles(arguments)
     sets = []
     for model in models_of(project, arguments, verb):
-        sets.append(model_requirements(project, model, layout))
-        plan = model_plan(project, model)
+        sets.append(model_requirements(project, model, layout, strict=strict))
+        plan = model_plan(project, model, strict=strict)
         if plan is not None:
             require_target(plan, target)
+            show_notes(plan_notes(plan))
     return tuple(sets)
 
 
