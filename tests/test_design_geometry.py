@@ -25,23 +25,23 @@ def geometries(design):
 def test_the_recorded_designs(generation):
     expected = {
         "copy_one_core": [None],
-        "gemm_2x2": [Geometry(64, 128, 256, "b8", 2, 2)],
-        "panel_gemm": [Geometry(32, 256, 512, "b8", 2, 2)],
-        "sequences_rtp": [None, Geometry(16, 128, 256, "pb16i", 2, 1), Geometry(16, 256, 512, "pb16i", 2, 1)],
+        "gemm_2x2": [Geometry(64, 128, 256, 8, True, 2, 2)],
+        "panel_gemm": [Geometry(32, 256, 512, 8, True, 2, 2)],
+        "sequences_rtp": [None, Geometry(16, 128, 256, 2, True, 2, 1), Geometry(16, 256, 512, 2, True, 2, 1)],
     }
     for name, found in expected.items():
         assert geometries(read_design(example(name, generation))) == found, name
 
 
-@pytest.mark.parametrize(("tag", "layout"), [("", "rm"), ("_b8", "b8"), ("_pb16i", "pb16i")])
+@pytest.mark.parametrize(("tag", "lies"), [("", (8, False)), ("_b8", (8, True)), ("_pb16i", (2, True))])
 @pytest.mark.parametrize(
     ("M", "K", "N", "columns", "rows"),
     [(128, 5120, 14336, 8, 4), (16, 17408, 5120, 8, 1), (128, 64, 640, 5, 4), (128, 256, 256, 2, 2)],
 )
-def test_rendered_designs(tmp_path, tag, layout, M, K, N, columns, rows):
+def test_rendered_designs(tmp_path, tag, lies, M, K, N, columns, rows):
     generator = render(CHECKOUT, DesignRequest(K, N, M, tag, columns, rows))
     design = read_design(run_generator(generator.text, workdir=tmp_path))
-    assert geometries(design) == [Geometry(M, K, N, layout, columns, rows)]
+    assert geometries(design) == [Geometry(M, K, N, *lies, columns, rows)]
 
 
 def test_a_rendered_sealed_design(tmp_path):
@@ -49,13 +49,13 @@ def test_a_rendered_sealed_design(tmp_path):
     design = read_design(run_generator(generator.text, workdir=tmp_path))
     assert geometries(design) == [
         None,
-        Geometry(16, 5120, 14336, "pb16i", 8, 1),
-        Geometry(16, 6144, 5120, "pb16i", 8, 1),
+        Geometry(16, 5120, 14336, 2, True, 8, 1),
+        Geometry(16, 6144, 5120, 2, True, 8, 1),
     ]
 
 
 def test_one_task_per_tile():
-    assert geometries(v27(Shape(64, 640, 256, 2, 2))) == [Geometry(64, 640, 256, "rm", 2, 2)]
+    assert geometries(v27(Shape(64, 640, 256, 2, 2))) == [Geometry(64, 640, 256, 8, False, 2, 2)]
 
 
 BASE = panel_b8(Shape(32, 256, 512, 2, 2, m=16))
@@ -86,6 +86,12 @@ def arguments(*pairs):
         with_sequence(BASE, arguments=arguments((8192, "i8"), (131072, "i8"), (16384, "i8"))),
         with_sequence(BASE, arguments=arguments((8192, "i16"), (131072, "i8"), (16384, "i32"))),
         with_sequence(BASE, arguments=arguments((8192, "i8"), (131072, "i8"))),
+        # Rows of A or C that are not K or N apart, or no rows at all.
+        with_task(BASE, 0, strides=(0, 8, 512, 1)),
+        with_task(BASE, 4, strides=(8 * 256, 8, 256, 1)),
+        with_task(BASE, 0, sizes=(), strides=()),
+        # Weights of 4 bits, which no layout has.
+        with_sequence(BASE, arguments=arguments((8192, "i8"), (65536, "i8"), (16384, "i32"))),
         # No weights at all.
         replace(BASE, sequences=(replace(BASE.sequences[0], steps=BASE.sequences[0].steps[:3]),)),
     ],
@@ -98,4 +104,4 @@ def test_mixed_layouts_are_none():
     """A row-major tap of one column in a b8 design."""
     made = with_task(BASE, 2, sizes=(32, 16, 8, 8), strides=(8 * 512, 8, 512, 1), length=1024, repeat_count=31)
     assert geometries(made) == [None]
-    assert geometries(BASE) == [Geometry(32, 256, 512, "b8", 2, 2)]
+    assert geometries(BASE) == [Geometry(32, 256, 512, 8, True, 2, 2)]

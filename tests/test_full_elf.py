@@ -14,6 +14,9 @@ from hypothesis import strategies as st
 import cdo
 from elf_assembler import LOAD_PDI, assemble, gemm_stream, parts, stream_of, task_operations
 from elfkiln.cli import main
+from elfkiln.contract import TAGS
+from elfkiln.design import MemRef
+from elfkiln.design_geometry import geometry_of
 from elfkiln.errors import Differs, Refused
 from elfkiln.full_elf import (
     MEANINGS,
@@ -31,6 +34,7 @@ from elfkiln.full_elf.stream import read_stream
 from elfkiln.inspect_elf import inspect
 from elfkiln.names import ArtifactName
 from elfkiln.read_design import read_design
+from elfkiln.sim_elf import SimElfInfo, SimEntry, check_name
 from gemm_designs import Shape, panel_b8, panel_rm, v27
 from simulating import mm_i8
 
@@ -502,6 +506,34 @@ def test_two_bit_weights_are_told_from_int8():
 
 
 @pytest.mark.parametrize(
+    ("design", "tags"),
+    [
+        (panel_rm(BIG_TWIN), [""]),
+        (panel_b8(BIG_TWIN), ["_b8"]),
+        # A design shows where weights lie, not what their bits mean: layouts of 2 bits look alike.
+        (packed(panel_b8(BIG_TWIN)), ["_pb16i", "_t2s", "_t2s2"]),
+    ],
+    ids=["rm", "b8", "2-bit"],
+)
+def test_both_targets_take_the_same_tags_for_a_design(design, tags):
+    a, b, c = design.sequences[0].arguments
+    moved = sum(t.length for t in design.sequences[0].tasks if t.argument == 1) == b.elements // 4
+    argument = MemRef((b.elements // 4,), "ui8") if moved else b
+    sequence = replace(design.sequences[0], arguments=(a, argument, c))
+    entry = SimEntry("main_seq", "seq", True, (), geometry_of(sequence, design))
+    info, full = SimElfInfo("0" * 64, "main", "x86_64_v3", (entry,)), read_full_elf(gemm_elf(design))
+    for check, elf in ((check_name, info), (check_geometry, full)):
+        taken = []
+        for tag in TAGS:
+            try:
+                check(elf, ArtifactName("QKV", 5120, 14336, tag, m16=True))
+                taken.append(tag)
+            except Differs:
+                pass
+        assert taken == tags
+
+
+@pytest.mark.parametrize(
     ("place", "change", "text"),
     [
         # Column 6 drains over column 5: 128 columns of C twice, 128 never.
@@ -677,7 +709,8 @@ def test_inspect_reads_a_sim_elf_and_the_npu_refuses_it(simulator, tmp_path):
         "M": 16,
         "K": 128,
         "N": 256,
-        "layout": "b8",
+        "weight bits": 8,
+        "contiguous": True,
         "columns": 2,
         "rows": 1,
     }

@@ -61,7 +61,7 @@ def test_what_an_elf_says_of_itself(panel):
                 sequence="seq",
                 loads=True,
                 arguments=(MemRef((16 * 128,), "i8"), MemRef((128 * 256,), "i8"), MemRef((16 * 256,), "i32")),
-                geometry=Geometry(M=16, K=128, N=256, layout="b8", columns=2, rows=1),
+                geometry=Geometry(M=16, K=128, N=256, weight_bits=8, contiguous=True, columns=2, rows=1),
             ),
         ),
     )
@@ -77,8 +77,8 @@ def test_what_a_sealed_elf_says_of_itself(sealed):
     ]
     assert [entry.geometry for entry in info.entries] == [
         None,
-        Geometry(16, 128, 256, "pb16i", 2, 1),
-        Geometry(16, 256, 512, "pb16i", 2, 1),
+        Geometry(16, 128, 256, 2, True, 2, 1),
+        Geometry(16, 256, 512, 2, True, 2, 1),
     ]
 
 
@@ -163,11 +163,13 @@ def with_note(data: bytes, old: bytes, new: bytes) -> bytes:
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
-        (b'"elfkiln-sim/1"', b'"elfkiln-sim/2"', "schema elfkiln-sim/2"),
+        (b'"elfkiln-sim/2"', b'"elfkiln-sim/1"', "schema elfkiln-sim/1, and elfkiln-sim/2 was expected"),
         (b'"symbol":"main_seq"', b'"symbol":"main_qes"', "exports main_seq, its note names main_qes"),
         (b'"loads":true', b'"loads":"ja"', "note cannot be read"),
         (b'"element":"i32"', b'"element":"i33"', "note cannot be read"),
         (b'"K":128', b'"K":-12', "note cannot be read"),
+        (b'"contiguous":true', b'"contiguous":1   ', "note cannot be read"),
+        (b'"weight_bits":8', b'"weight_bits":-', "note cannot be read"),
         (b'"entries":[{', b'"entries":[[', "note cannot be read"),
         (b'"device":"main"', b'"devise":"main"', "note cannot be read"),
         (b"elfkiln\0{", b"elfkilm\0{", "not elfkiln's"),
@@ -204,24 +206,25 @@ def test_a_missing_file(tmp_path):
 # Names.
 
 
-def info_of(M=128, K=5120, N=14336, layout="b8", sequence="seq", device="main", loads=True):
-    geometry = None if layout is None else Geometry(M, K, N, layout, 8, 4)
+def info_of(M=128, K=5120, N=14336, lies=(8, True), sequence="seq", device="main", loads=True):
+    geometry = None if lies is None else Geometry(M, K, N, *lies, 8, 4)
     return SimElfInfo(DIGEST, device, "x86_64_v3", (SimEntry(f"{device}_{sequence}", sequence, loads, (), geometry),))
 
 
 def test_the_right_name():
     check_name(info_of(), ArtifactName("QKV", 5120, 14336, "_b8"))
-    check_name(info_of(M=16, layout="rm"), ArtifactName("QKV", 5120, 14336, "", m16=True))
-    check_name(info_of(layout="pb16i"), ArtifactName("O", 5120, 14336, "_pb16i"))
+    check_name(info_of(M=16, lies=(8, False)), ArtifactName("QKV", 5120, 14336, "", m16=True))
+    for tag in ("_pb16i", "_t2s", "_t2s2"):
+        check_name(info_of(lies=(2, True)), ArtifactName("O", 5120, 14336, tag))
 
 
 @pytest.mark.parametrize(
     ("info", "found"),
     [
-        (info_of(M=16), "found M=16 K=5120 N=14336 layout b8"),
-        (info_of(K=14336, N=5120), "found M=128 K=14336 N=5120 layout b8"),
-        (info_of(layout="rm"), "found M=128 K=5120 N=14336 layout rm"),
-        (info_of(layout=None), "found no GEMM"),
+        (info_of(M=16), "found M=16 K=5120 N=14336, 8-bit contiguous weights"),
+        (info_of(K=14336, N=5120), "found M=128 K=14336 N=5120, 8-bit contiguous weights"),
+        (info_of(lies=(8, False)), "found M=128 K=5120 N=14336, 8-bit row-major weights"),
+        (info_of(lies=None), "found no GEMM"),
         (info_of(sequence="sequence"), "found device main with sequence"),
         (info_of(device="other"), "found device other with seq"),
         (replace(info_of(), entries=info_of().entries * 2), "found device main with seq, seq"),
@@ -240,7 +243,7 @@ def sealed_info(*geometries, init=True, loads=False, device="main"):
     entries = [SimEntry("main_init", "init", True, (), None)] if init else []
     for K, N in geometries:
         sequence = f"seq_K{K}_N{N}"
-        entries.append(SimEntry(f"main_{sequence}", sequence, loads, (), Geometry(16, K, N, "pb16i", 8, 1)))
+        entries.append(SimEntry(f"main_{sequence}", sequence, loads, (), Geometry(16, K, N, 2, True, 8, 1)))
     return SimElfInfo(DIGEST, device, "x86_64_v3", tuple(entries))
 
 
@@ -262,10 +265,10 @@ def test_the_right_sealed_elf(sealed):
                 sealed_info((128, 256), (256, 512)),
                 entries=(
                     *sealed_info((128, 256)).entries,
-                    replace(sealed_info((256, 512)).entries[1], geometry=Geometry(16, 512, 256, "pb16i", 8, 1)),
+                    replace(sealed_info((256, 512)).entries[1], geometry=Geometry(16, 512, 256, 2, True, 8, 1)),
                 ),
             ),
-            "sequence seq_K256_N512: expected M=16 K=256 N=512 layout pb16i, found M=16 K=512 N=256",
+            "seq_K256_N512: expected M=16 K=256 N=512, 2-bit contiguous weights, found M=16 K=512 N=256, 2-bit",
         ),
     ],
 )

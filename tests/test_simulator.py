@@ -135,7 +135,8 @@ def test_panel_designs(simulator, shape, layout, rng):
     design = panel_b8(shape) if layout == "b8" else panel_rm(shape)
     elf = simulator.elf(design, mm_i8(shape.m))
     geometry = elf.info.entries[0].geometry
-    assert (geometry.M, geometry.K, geometry.N, geometry.layout) == (shape.M, shape.K, shape.N, layout)
+    assert (geometry.M, geometry.K, geometry.N) == (shape.M, shape.K, shape.N)
+    assert (geometry.weight_bits, geometry.contiguous) == (8, layout == "b8")
     assert (geometry.columns, geometry.rows) == (shape.columns, shape.rows)
     for a, b in (
         (random(rng, shape.M, shape.K), random(rng, shape.K, shape.N)),
@@ -424,7 +425,7 @@ def scalar_design(kernel, arguments, body, *, buffers=(), locks=(), steps, tasks
     out = Fifo("out", CORE, (SHIM,), (2, 2), MemRef((16,), "i32"))
     c = MemRef((elements,), "i32")
     drains = tuple(
-        Task(n, "out", 2, n * elements // tasks, (), (), elements // tasks, 0, True, configured_at=0)
+        Task(n, "out", 2, n * elements // tasks, (), (), elements // tasks, 0, True)
         for n in range(tasks)
     )
     sequence = Sequence("seq", (MemRef((16,), "i8"), MemRef((16,), "i8"), c), drains, steps)

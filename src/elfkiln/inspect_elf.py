@@ -157,7 +157,15 @@ def _sim_entry(entry: Any) -> dict[str, Any]:
     row["arguments"] = [str(argument) for argument in entry.arguments]
     geometry = entry.geometry
     if geometry is not None:
-        row["geometry"] = {letter: getattr(geometry, letter) for letter in ("M", "K", "N", "layout", "columns", "rows")}
+        row["geometry"] = {
+            "M": geometry.M,
+            "K": geometry.K,
+            "N": geometry.N,
+            "weight bits": geometry.weight_bits,
+            "contiguous": geometry.contiguous,
+            "columns": geometry.columns,
+            "rows": geometry.rows,
+        }
     return row
 
 

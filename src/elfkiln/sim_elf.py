@@ -132,11 +132,8 @@ def check_sealed(info: SimElfInfo, geometries: tuple[tuple[int, int], ...]) -> N
 
 
 def _check_geometry(what: str, entry: SimEntry, M: int, K: int, N: int, layout: str) -> None:
-    wanted = f"M={M} K={K} N={N} layout {layout}"
-    geometry = entry.geometry
-    found = "no GEMM"
-    if geometry is not None:
-        found = f"M={geometry.M} K={geometry.K} N={geometry.N} layout {geometry.layout}"
+    wanted = f"M={M} K={K} N={N}, {contract.weight_layout(layout).text}"
+    found = "no GEMM" if entry.geometry is None else entry.geometry.text
     if found != wanted:
         raise Differs(mismatch_line(what, expected=wanted, found=found, remedy="the ELF is another geometry's"))
 
@@ -266,6 +263,12 @@ def _text(value: object) -> str:
     return value
 
 
+def _flag(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError(f"expected true or false, found {value!r}")
+    return value
+
+
 def _count(value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
         raise TypeError(f"expected a count, found {value!r}")
@@ -277,11 +280,11 @@ def _entry(table: Any) -> SimEntry:
     found = table["geometry"]
     geometry = None
     if found is not None:
-        numbers = {key: _count(found[key]) for key in ("M", "K", "N", "columns", "rows")}
-        geometry = Geometry(layout=_text(found["layout"]), **numbers)
-    if not isinstance(table["loads"], bool) or len(arguments) > MOST_ARGUMENTS:
+        numbers = {key: _count(found[key]) for key in ("M", "K", "N", "weight_bits", "columns", "rows")}
+        geometry = Geometry(contiguous=_flag(found["contiguous"]), **numbers)
+    if len(arguments) > MOST_ARGUMENTS:
         raise TypeError("an entry's fields")
-    return SimEntry(_text(table["symbol"]), _text(table["sequence"]), table["loads"], arguments, geometry)
+    return SimEntry(_text(table["symbol"]), _text(table["sequence"]), _flag(table["loads"]), arguments, geometry)
 
 
 def _element(value: object) -> str:

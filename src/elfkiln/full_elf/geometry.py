@@ -18,8 +18,11 @@ from elfkiln.contract import (
     INSTANCE,
     SEALED_INIT,
     SEALED_TAG,
+    WEIGHT_LAYOUTS,
     layout_of_tag,
     sealed_instance,
+    weight_layout,
+    weights_text,
 )
 from elfkiln.full_elf.kinds import WRONG_DESIGN, WRONG_GEOMETRY, BadElf, bad
 from elfkiln.full_elf.model import FullElf, Instance
@@ -33,11 +36,6 @@ if TYPE_CHECKING:
     from elfkiln.lint.placement import DmaEnd
 
 _T = TypeVar("_T")
-
-INT8_WEIGHTS, TWO_BIT_WEIGHTS = 8, 2
-
-_BITS = {"rm": INT8_WEIGHTS, "b8": INT8_WEIGHTS, "pb16i": TWO_BIT_WEIGHTS, "t2s": TWO_BIT_WEIGHTS}
-"""Bits of a weight by layout; that of t2s is a guess from its name, no public source states its bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +58,8 @@ class Gemm:
     @property
     def text(self) -> str:
         """The geometry in words."""
-        layout = "contiguous" if self.contiguous else "row-major"
-        return f"M={self.M} K={self.K} N={self.N}, {self.weight_bits}-bit {layout} weights, {self.columns} columns"
+        weights = weights_text(self.weight_bits, self.contiguous)
+        return f"M={self.M} K={self.K} N={self.N}, {weights}, {self.columns} columns"
 
 
 def gemm_of(instance: Instance) -> Gemm:
@@ -76,8 +74,10 @@ def gemm_of(instance: Instance) -> Gemm:
     if C != M * N * WORD_BYTES:
         raise _bad(instance, "bytes of C", expected=f"{M} x {N} x {WORD_BYTES}", found=C)
     bits = B * 8 // (K * N)
-    if bits not in (INT8_WEIGHTS, TWO_BIT_WEIGHTS) or bits * K * N != B * 8:
-        raise _bad(instance, "bytes of B", expected=f"{K * N:,} or {K * N // 4:,}", found=B)
+    known = sorted({layout.weight_bits for layout in WEIGHT_LAYOUTS}, reverse=True)
+    if bits not in known or bits * K * N != B * 8:
+        expected = " or ".join(f"{K * N * width // 8:,}" for width in known)
+        raise _bad(instance, "bytes of B", expected=expected, found=B)
     contiguous = _one(instance, "shape of B's tasks", {t.linear for t in b})
     if not contiguous:
         step = _one(instance, "bytes between rows of B", {t.strides[2] * WORD_BYTES for t in b})
@@ -130,14 +130,15 @@ def check_sealed(full: FullElf, geometries: Sequence[tuple[int, int]]) -> tuple[
 
 
 def _compare(what: str, gemm: Gemm, M: int, K: int, N: int, layout: str) -> None:
-    numbers = {"M": (M, gemm.M), "K": (K, gemm.K), "N": (N, gemm.N), "bits a weight": (_BITS[layout], gemm.weight_bits)}
+    lies = weight_layout(layout)
+    bits = lies.weight_bits, gemm.weight_bits
+    numbers = {"M": (M, gemm.M), "K": (K, gemm.K), "N": (N, gemm.N), "bits a weight": bits}
     for letter, (expected, found) in numbers.items():
         if expected != found:
             raise bad(WRONG_GEOMETRY, f"{what}: {letter}", expected=expected, found=f"{found} ({gemm.text})")
-    contiguous = layout != "rm"
-    if gemm.contiguous != contiguous:
+    if gemm.contiguous != lies.contiguous:
         words = {True: "linear runs", False: "rows"}
-        raise bad(WRONG_GEOMETRY, f"{what}: weights", expected=words[contiguous], found=words[gemm.contiguous])
+        raise bad(WRONG_GEOMETRY, f"{what}: weights", expected=words[lies.contiguous], found=words[gemm.contiguous])
 
 
 def _tasks(instance: Instance, argument: int) -> list[Transfer]:

@@ -1,9 +1,10 @@
 """The note of a sim ELF: what its entries are, as canonical JSON and without any artifact name.
 
-    {"schema": "elfkiln-sim/1", "design": <sha256 of the design's text>, "device": "main", "cpu": "x86_64_v3",
+    {"schema": "elfkiln-sim/2", "design": <sha256 of the design's text>, "device": "main", "cpu": "x86_64_v3",
      "entries": [{"symbol": "main_seq", "sequence": "seq", "loads": true,
                   "arguments": [{"elements": 655360, "element": "i8"}, ...],
-                  "geometry": {"M": 128, "K": 5120, "N": 14336, "layout": "b8", "columns": 8, "rows": 4} or null}]}
+                  "geometry": {"M": 128, "K": 5120, "N": 14336, "weight_bits": 8, "contiguous": true,
+                               "columns": 8, "rows": 4} or null}]}
 
 `cpu` is the -mcpu it was compiled for, `loads` says whether the sequence loads the array itself (load_pdi first).
 """
@@ -17,7 +18,7 @@ from elfkiln.design import Design, LoadPdi
 from elfkiln.design_geometry import geometry_of
 from elfkiln.simulator.machine import entry_symbol
 
-SCHEMA = "elfkiln-sim/1"
+SCHEMA = "elfkiln-sim/2"
 SECTION = ".note.elfkiln"
 OWNER = "elfkiln"
 TYPE = 1
