@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 
 from elfkiln.design import Const, Loaded, Value
@@ -21,6 +22,7 @@ from elfkiln.simulator.machine import (
     Pool,
     Program,
     Stream,
+    stream_has_part,
 )
 from elfkiln.simulator.note import OWNER, SECTION, TYPE
 from elfkiln.simulator.pattern import Pattern
@@ -136,6 +138,7 @@ class _Printer:
         yield '#include "sim.h"'
         yield from _note(self.note)
         yield from self.kernels()
+        yield from self.clocks()
         yield from self.pools()
         yield from self.buffers()
         yield from self.locks()
@@ -170,6 +173,26 @@ class _Printer:
             rows.append(f"    {{{_text(kernel.name)}, &declaration_{number}}},")
         yield from _table("static const sim_kernel kernels", rows)
 
+    def clocks(self) -> Iterable[str]:
+        machine = self.machine
+        words = machine.clocks * machine.parts
+        yield f"static uint64_t ticks[{words}], slot_versions[{max(1, 2 * machine.slots)}];"
+        yield f"static uint64_t task_ticks[{max(1, machine.most_tasks) * machine.parts}];"
+
+    def ticks(self, clock: int) -> str:
+        """Return the place of a clock's ticks: 0 the sequence's, then cores, streams, locks, slots."""
+        return f"ticks + {clock * self.machine.parts}"
+
+    def parameters(self) -> Iterable[str]:
+        parameters, cores = self.machine.parameters, max(1, len(self.machine.cores))
+        yield f"static sim_buffer buffers[{max(1, len(self.design.buffers))}];"
+        yield f"static sim_use parameter_uses[{max(1, len(parameters)) * cores}];"
+        rows = [
+            f"    {{.buffer = &buffers[{buffer}], .element = {element}, .uses = parameter_uses + {number * cores}}},"
+            for number, (buffer, element) in enumerate(parameters)
+        ]
+        yield from _table("static sim_parameter parameters", rows)
+
     def pools(self) -> Iterable[str]:
         offset = slots = 0
         rows = []
@@ -182,29 +205,42 @@ class _Printer:
         yield f"static uint8_t filled[{slots or 1}];"
         yield from _table("static sim_pool pools", rows)
 
-    @staticmethod
-    def pool(pool: Pool, slot: int, offset: int, first: int) -> str:
+    def pool(self, pool: Pool, slot: int, offset: int, first: int) -> str:
+        machine = self.machine
+        clock = machine.clocks - 2 * machine.slots + first
+        slots = ", ".join(
+            f"{{{self.ticks(clock + way)}, slot_versions + {first + way}, 0}}" for way in (0, machine.slots)
+        )
         return (
             f"    {{{_text(pool.name)}, {_text(str(pool.tile))}, objects + {offset}, filled + {first}, {pool.depth}, "
-            f"{pool.object_bytes}, {slot}, {_agent(pool.writer)}, {_agent(pool.reader)}, 0, 0, 0, 0}},"
+            f"{pool.object_bytes}, {slot}, {_agent(pool.writer)}, {_agent(pool.reader)}, 0, 0, 0, 0, "
+            f"{slots}}},"
         )
 
     def buffers(self) -> Iterable[str]:
+        yield from self.parameters()
         rows = []
+        written = [buffer for buffer, _ in self.machine.parameters]
         for number, buffer in enumerate(self.design.buffers):
             elements, width = buffer.type.elements, buffer.type.element_bytes
             yield f"static uint8_t buffer_{number}[{max(1, elements * width)}] __attribute__((aligned({SLOT_BYTES})));"
             yield f"static uint8_t buffer_filled_{number}[{max(1, elements)}];"
             rows.append(
                 f"    {{{_text(buffer.name)}, {_text(str(buffer.tile))}, buffer_{number}, buffer_filled_{number}, "
-                f"{elements}, {width}, {_bool(not buffer.type.element.startswith('u'))}}},"
+                f"{elements}, {width}, {_bool(not buffer.type.element.startswith('u'))}, "
+                f"parameters + {bisect_left(written, number)}, {written.count(number)}}},"
             )
         yield from _table("static sim_buffer buffers", rows)
 
     def locks(self) -> Iterable[str]:
+        cores = max(1, len(self.machine.cores))
+        first = 1 + len(self.machine.cores) + len(self.machine.streams)
+        yield f"static sim_use lock_uses[{max(1, len(self.design.locks)) * cores}];"
         rows = [
-            f"    {{{_text(lock.name)}, {_text(str(lock.tile))}, {lock.init}, {lock.init}}},"
-            for lock in self.design.locks
+            f"    {{.name = {_text(lock.name)}, .tile = {_text(str(lock.tile))}, .init = {lock.init}, "
+            f".acquired = {_bool(self.machine.acquires(number))}, .uses = lock_uses + {number * cores}, "
+            f".ticks = {self.ticks(first + number)}}},"
+            for number, lock in enumerate(self.design.locks)
         ]
         yield from _table("static sim_lock locks", rows)
 
@@ -230,14 +266,18 @@ class _Printer:
 
     def cores(self) -> Iterable[str]:
         rows = []
+        part = 0
         for number, core in enumerate(self.machine.cores):
+            has_part = self.machine.core_has_part(core)
+            part += has_part
             program = self.machine.programs[core.program]
             yield from self.core_state(number, core, program)
             rows.append(
                 f"    {{.tile = {_text(str(core.tile))}, .program = program_{core.program}, "
                 f".statements = statements_{core.program}, .ports = ports_{number}, .port_count = {len(core.ports)}, "
                 f".buffers = core_buffers_{number}, .locks = core_locks_{number}, .acquired = acquired_{number}, "
-                f".loaded = loaded_{number}, .index = index_{number}, .bound = bound_{number}, .by = by_{number}}},"
+                f".loaded = loaded_{number}, .index = index_{number}, .bound = bound_{number}, .by = by_{number}, "
+                f".part = {part if has_part else 0}, .clock = {{1, {self.ticks(1 + number)}}}}},"
             )
         yield from _table("static sim_core cores", rows)
 
@@ -256,7 +296,9 @@ class _Printer:
 
     def streams(self) -> Iterable[str]:
         rows = []
+        part = sum(map(self.machine.core_has_part, self.machine.cores))
         for number, stream in enumerate(self.machine.streams):
+            part += stream_has_part(stream)
             ends = (stream.source, *stream.sinks)
             for position, end in enumerate(ends):
                 if end.segments:
@@ -267,14 +309,15 @@ class _Printer:
                     yield from _table(f"static const sim_segment segments_{number}_{position}", segments)
             sinks = [f"    {_end(end, number, 1 + position)}," for position, end in enumerate(stream.sinks)]
             yield from _table(f"static sim_end sinks_{number}", sinks)
-            rows.append(self.stream(number, stream))
+            rows.append(self.stream(number, stream, part if stream_has_part(stream) else 0))
         yield from _table("static sim_stream streams", rows)
 
-    @staticmethod
-    def stream(number: int, stream: Stream) -> str:
+    def stream(self, number: int, stream: Stream, part: int) -> str:
+        clock = self.ticks(1 + len(self.machine.cores) + number)
         return (
             f"    {{.name = {_text(stream.fifo)}, .source = {_end(stream.source, number, 0)}, .sinks = sinks_{number}, "
-            f".sink_count = {len(stream.sinks)}, .repeat = {stream.repeat}}},"
+            f".sink_count = {len(stream.sinks)}, .repeat = {stream.repeat}, "
+            f".part = {part}, .clock = {{1, {clock}}}}},"
         )
 
     def sequences(self) -> Iterable[str]:
@@ -313,6 +356,10 @@ class _Printer:
         ):
             yield f"    .{name}s = {name}s, .{name}_count = {count},"
         yield "    .kernels = kernels, .shim_tasks = shim_tasks, .task_states = task_states, .written = written,"
+        yield "    .ticks = ticks, .tick_bytes = sizeof ticks, .slot_versions = slot_versions,"
+        yield "    .slot_version_bytes = sizeof slot_versions, .task_ticks = task_ticks,"
+        yield f"    .clock = {{1, {self.ticks(0)}}}, .part_count = {machine.parts}, .parameters = parameters,"
+        yield f"    .parameter_count = {len(machine.parameters)},"
         yield f"    .ready = ready, .staging = staging, .staging_bytes = {STAGING_BYTES},"
         yield f"    .descriptors = {limit('descriptors', 'shim').value}, .most_lock = {limit('lock-value').value},"
         yield "};"

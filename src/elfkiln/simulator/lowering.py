@@ -26,6 +26,9 @@ from elfkiln.simulator.pattern import MOST_DIMS, Pattern, pattern_of
 from elfkiln.simulator.programs import lower_program
 from elfkiln.simulator.sequences import lower_sequence
 
+CLOCK_BYTES = 16
+"""What the runtime keeps for one part at one place where agents meet: at most sim_use of runtime/sim.h."""
+
 
 def lower(design: Design) -> Machine:
     """Lower a design; raises `Refused` for one that no C can be made of (names, argument counts, sheer size)."""
@@ -42,6 +45,9 @@ def lower(design: Design) -> Machine:
         raise Refused(f"design {design.name}: its objects take {total} bytes; the array has less than {MOST_BYTES}")
     streams = {stream.fifo: number for number, stream in enumerate(machine.streams)}
     machine.sequences = [lower_sequence(design, one, streams, machine.shims) for one in design.sequences]
+    clocks = machine.clocks + machine.most_tasks + len(machine.parameters)
+    if clocks * machine.parts * CLOCK_BYTES > MOST_BYTES:
+        raise Refused(f"design {design.name}: {clocks} places where {machine.parts} parts meet are too many to follow")
     return machine
 
 

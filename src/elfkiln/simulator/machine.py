@@ -108,6 +108,14 @@ class Program:
     loads: int
     loops: int
 
+    @property
+    def uses_shared(self) -> bool:
+        """Whether it uses locks or buffers, which the sequence (or another core) may use too."""
+        return any(
+            one.kind in ("load", "lock") or any(argument.kind == "buffer" for argument in one.arguments)
+            for one in self.instructions
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class MachineCore:
@@ -181,9 +189,47 @@ class Machine:
     shims: list[Tile] = field(default_factory=list)
 
     @property
+    def parts(self) -> int:
+        """Parts of a clock: the sequence, the cores that use locks or buffers, the streams that run tasks."""
+        return 1 + sum(map(self.core_has_part, self.cores)) + sum(map(stream_has_part, self.streams))
+
+    def core_has_part(self, core: MachineCore) -> bool:
+        """Return whether clocks count what a core does."""
+        return self.programs[core.program].uses_shared
+
+    @property
+    def slots(self) -> int:
+        """Objects of all pools."""
+        return sum(pool.depth for pool in self.pools)
+
+    @property
+    def clocks(self) -> int:
+        """Clocks of the array: of the sequence, agents and locks, and two for every slot."""
+        return 1 + len(self.cores) + len(self.streams) + len(self.design.locks) + 2 * self.slots
+
+    def acquires(self, lock: int) -> bool:
+        """Return whether a core's program acquires the design's lock of that number."""
+        return any(
+            one.kind == "lock" and one.action != "release" and one.fault is None and core.locks[one.index] == lock
+            for core in self.cores
+            for one in self.programs[core.program].instructions
+        )
+
+    @property
+    def parameters(self) -> tuple[tuple[int, int], ...]:
+        """The elements that sequences write: buffer and element, sorted."""
+        writes = (step for sequence in self.sequences for step in sequence.steps if step.kind == "rtp_write")
+        return tuple(sorted({(step.index, step.element) for step in writes if step.fault is None}))
+
+    @property
     def most_tasks(self) -> int:
         """Tasks of the longest sequence."""
         return max((len(sequence.tasks) for sequence in self.sequences), default=0)
+
+
+def stream_has_part(stream: Stream) -> bool:
+    """Return whether a stream ends at a shim, so that it runs tasks."""
+    return any(not end.segments for end in (stream.source, *stream.sinks))
 
 
 def entry_symbol(design: Design, sequence: Sequence) -> str:

@@ -68,12 +68,16 @@ bool sim_acquire(sim_core *core, uint32_t step) {
     if (port->consume) {
         if (pool->writer_gave - pool->reader_took < more)
             return waits(core, SIM_WAITS_POOL, s->index);
+        for (uint64_t i = 0; i < more; ++i)
+            slot_take(&core->clock, &pool->given, (pool->reader_took + i) % pool->depth);
         pool->reader_took += more;
     } else {
         if (pool->depth - (pool->writer_took - pool->reader_gave) < more)
             return waits(core, SIM_WAITS_POOL, s->index);
-        for (uint64_t i = 0; i < more; ++i)
+        for (uint64_t i = 0; i < more; ++i) {
             pool->filled[(pool->writer_took + i) % pool->depth] = 0;
+            slot_take(&core->clock, &pool->freed, (pool->writer_took + i) % pool->depth);
+        }
         pool->writer_took += more;
         if (!have)
             port->consumed = core->consumed;
@@ -95,6 +99,8 @@ bool sim_release(sim_core *core, uint32_t step) {
         return false;
     }
     if (port->consume) {
+        for (uint64_t i = 0; i < s->count; ++i)
+            slot_give(&core->clock, &pool->freed, (pool->reader_gave + i) % pool->depth);
         pool->reader_gave += s->count;
         core->consumed += s->count;
         wake(pool->writer);
@@ -106,6 +112,8 @@ bool sim_release(sim_core *core, uint32_t step) {
                 text_string("nothing wrote the object");
             return false;
         }
+    for (uint64_t i = 0; i < s->count; ++i)
+        slot_give(&core->clock, &pool->given, (pool->writer_gave + i) % pool->depth);
     pool->writer_gave += s->count;
     port->consumed = core->consumed;
     wake(pool->reader);
@@ -130,11 +138,25 @@ bool sim_use_lock(sim_core *core, uint32_t step) {
                 text_add("%s holds %d, and a lock counts to %d", lock->name, lock->value, (int64_t)DESIGN->most_lock);
             return false;
         }
+        if (lock->set > core->clock.ticks[0]) {
+            if (fail_core(core, CODE_CORE)) {
+                text_add("%s at %s may be set later, in ", lock->name, lock->tile);
+                text_step_of(lock->set_by, lock->set_at);
+            }
+            return false;
+        }
         lock->value += value;
+        lock->uses[core - DESIGN->cores] = (sim_use){clock_tick(&core->clock, core->part), step};
+        for (uint32_t i = 0; i < DESIGN->part_count; ++i)
+            if (core->clock.ticks[i] > lock->ticks[i])
+                lock->ticks[i] = core->clock.ticks[i];
     } else {
         if (s->action == SIM_LOCK_EQUAL ? lock->value != value : lock->value < value)
             return waits(core, SIM_WAITS_LOCK, number);
         lock->value -= value;
+        clock_join(&core->clock, lock->ticks);
+        lock->uses[core - DESIGN->cores] = (sim_use){clock_tick(&core->clock, core->part), step};
+        core->last_lock = number;
     }
     for (uint32_t i = 0; i < DESIGN->core_count; ++i)
         if (DESIGN->cores[i].waits == SIM_WAITS_LOCK && DESIGN->cores[i].waits_index == number)
@@ -159,6 +181,9 @@ bool sim_load(sim_core *core, uint32_t step) {
             text_add("element %d of %s is read before it is written", element, buffer->name);
         return false;
     }
+    sim_parameter *parameter = find_parameter(buffer, (uint64_t)element);
+    if (parameter && !use_parameter(core, parameter))
+        return false;
     const uint8_t *at = buffer->bytes + element * buffer->element_bytes;
     uint64_t value = 0;
     for (uint32_t i = 0; i < buffer->element_bytes; ++i)
@@ -250,6 +275,9 @@ bool sim_call(sim_core *core, uint32_t step, void (*kernel)(sim_core *core)) {
             bytes = (uint64_t)buffer->elements * buffer->element_bytes;
             ready = buffer_filled(buffer);
             modes[i] = ELFKILN_WRITE;
+            for (uint32_t j = 0; j < buffer->parameter_count; ++j)
+                if (!use_parameter(core, &buffer->parameters[j]))
+                    return false;
         } else {
             const sim_port *port = &core->ports[argument->port];
             core->pointers[i] = object_of(core, argument, &filled[i]);

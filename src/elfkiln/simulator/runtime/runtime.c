@@ -5,6 +5,7 @@
 #include "memory.c"
 #include "text.c"
 #include "state.c"
+#include "order.c"
 #include "walk.c"
 #include "stream.c"
 #include "core.c"

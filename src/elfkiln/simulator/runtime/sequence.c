@@ -41,6 +41,7 @@ static void reset_array(void) {
         for (uint32_t j = 0; j < core->port_count; ++j)
             core->ports[j].consumed = 0;
     }
+    reset_clocks();
     run.ready_first = run.ready_count = 0;
     for (uint32_t i = 0; i < agent_count(); ++i)
         wake(i);
@@ -106,6 +107,9 @@ static bool start_task(uint32_t number) {
     }
     if (state->freed)
         return refuse_step(CODE_SEQUENCE, "its buffer descriptor was given back before", 0);
+    if ((int64_t)task->configured_at <= run.loaded_at)
+        return refuse_step(CODE_SEQUENCE, "it was configured before load_pdi in step %d, which resets its descriptor",
+                           run.loaded_at);
     if (state->started)
         return refuse_step(CODE_SEQUENCE, "it was started before, at step %d", state->started_at);
     if (!run.arguments[task->argument]) {
@@ -114,7 +118,11 @@ static bool start_task(uint32_t number) {
         return false;
     }
     sim_end *end = task_end(task);
-    /* A full queue drops what is pushed. The array goes on meanwhile; that it is slow cannot be told from a design. */
+    sim_stream *stream = &DESIGN->streams[task->stream];
+    /*
+     * A full queue drops what is pushed. Whether it is full in time cannot be told from a design: the array goes on
+     * meanwhile, as far as it can. Lint counts what the FIFO's buffers take.
+     */
     while (end->queue.count == SIM_QUEUE && !run.code && run_agent())
         continue;
     if (run.code)
@@ -125,8 +133,9 @@ static bool start_task(uint32_t number) {
                            SIM_QUEUE);
     state->started = true;
     state->started_at = run.step;
+    state->started_tick = DESIGN->clock.ticks[0];
     end->queue.task[(end->queue.first + end->queue.count++) % SIM_QUEUE] = number;
-    wake_stream(&DESIGN->streams[task->stream]);
+    wake_stream(stream);
     return true;
 }
 
@@ -165,6 +174,7 @@ static bool await_task(uint32_t number) {
     if (run.code)
         return false;
     state->awaited = true;
+    clock_join(&DESIGN->clock, DESIGN->task_ticks + (uint64_t)number * DESIGN->part_count);
     give_back(number);
     /* A channel runs its tasks in order: what it started before is done too. */
     for (uint32_t i = 0; i < sequence->task_count; ++i)
@@ -174,6 +184,8 @@ static bool await_task(uint32_t number) {
     return true;
 }
 
+static const char MAY_RUN[] = "it may still run: nothing the sequence awaited before depends on its end";
+
 static bool free_task(uint32_t number) {
     const sim_task_state *state = &DESIGN->task_states[number];
     if (!state->started)
@@ -181,16 +193,25 @@ static bool free_task(uint32_t number) {
     if (state->freed)
         return refuse_step(CODE_SEQUENCE, "its buffer descriptor was given back before", 0);
     if (!state->done)
-        return refuse_step(CODE_SEQUENCE, "it may still run: nothing the sequence awaited before depends on its end", 0);
+        return refuse_step(CODE_SEQUENCE, MAY_RUN, 0);
+    /* It is done here and may run on the array. What is left over at the end may say why, so that is told first. */
+    if (run.unproven_free < 0 && !task_known(&run.sequence->tasks[number], state))
+        run.unproven_free = run.step;
     give_back(number);
     return true;
 }
 
 static bool set_lock(const sim_step *step) {
     sim_lock *lock = &DESIGN->locks[step->index];
-    if (lock->value && step->value)
+    if (lock->value && (step->value || lock->acquired))
         return refuse_step(CODE_SEQUENCE, "it still holds %d, which no core has taken", lock->value);
+    if (!check_uses(lock->uses))
+        return false;
     lock->value = step->value;
+    lock->set = DESIGN->clock.ticks[0];
+    lock->set_by = run.sequence;
+    lock->set_at = run.step;
+    clock_copy(lock->ticks, DESIGN->clock.ticks);
     for (uint32_t i = 0; i < DESIGN->core_count; ++i)
         if (DESIGN->cores[i].waits == SIM_WAITS_LOCK && DESIGN->cores[i].waits_index == step->index)
             wake(i);
@@ -199,6 +220,12 @@ static bool set_lock(const sim_step *step) {
 
 static bool rtp_write(const sim_step *step) {
     const sim_buffer *buffer = &DESIGN->buffers[step->index];
+    sim_parameter *parameter = find_parameter(buffer, step->element);
+    if (!check_uses(parameter->uses))
+        return false;
+    parameter->written = DESIGN->clock.ticks[0];
+    parameter->written_by = run.sequence;
+    parameter->written_at = run.step;
     for (uint32_t i = 0; i < buffer->element_bytes; ++i)
         buffer->bytes[step->element * buffer->element_bytes + i] = (uint8_t)((uint64_t)step->value >> 8 * i);
     buffer->filled[step->element] = 1;
@@ -223,48 +250,6 @@ static bool check_tasks(void) {
         return false;
     }
     return true;
-}
-
-static bool load_pdi(void) {
-    if (DESIGN->fault) {
-        if (fail_step(CODE_DESIGN))
-            text_string(DESIGN->fault);
-        return false;
-    }
-    if (!check_tasks())
-        return false;
-    reset_array();
-    return true;
-}
-
-static bool run_step(const sim_step *step) {
-    if (step->fault) {
-        if (fail_step(CODE_SEQUENCE))
-            text_string(step->fault);
-        return false;
-    }
-    if (step->kind == SIM_LOAD_PDI)
-        return load_pdi();
-    if (!run.configured) {
-        if (fail_step(CODE_CALL)) {
-            text_string("the array is not configured, load_pdi comes first");
-            if (DESIGN->initializer)
-                text_add("; run %s before", DESIGN->initializer);
-        }
-        return false;
-    }
-    switch (step->kind) {
-    case SIM_START:
-        return start_task(step->index);
-    case SIM_AWAIT:
-        return await_task(step->index);
-    case SIM_FREE:
-        return free_task(step->index);
-    case SIM_RTP_WRITE:
-        return rtp_write(step);
-    default:
-        return set_lock(step);
-    }
 }
 
 /* Appends what a pool's reader has left in it. */
@@ -323,6 +308,82 @@ static bool check_array(void) {
     return true;
 }
 
+/* Fails when a task is done here, and nothing that the sequence awaited says that it is done on the array. */
+static bool check_proven(void) {
+    const sim_sequence *sequence = run.sequence;
+    if (run.unproven_free >= 0) {
+        run.step = (uint32_t)run.unproven_free;
+        return refuse_step(CODE_SEQUENCE, MAY_RUN, 0);
+    }
+    for (uint32_t i = 0; i < sequence->task_count; ++i) {
+        const sim_task_state *state = &DESIGN->task_states[i];
+        if (!state->started || task_known(&sequence->tasks[i], state))
+            continue;
+        if (fail(CODE_LEFT)) {
+            text_add("%s ends: task %d, which fills %s, may still run: nothing that was awaited depends on its end; "
+                     "it began in ",
+                     sequence->name, (int64_t)i, sequence->tasks[i].fifo);
+            text_step(state->started_at);
+        }
+        return false;
+    }
+    return true;
+}
+
+/* Lets the array come to rest, and fails when something is left in it. */
+static bool settle(void) {
+    if (!check_tasks())
+        return false;
+    while (!run.code && run_agent())
+        continue;
+    return !run.code && check_array() && check_proven();
+}
+
+static bool load_pdi(void) {
+    if (DESIGN->fault) {
+        if (fail_step(CODE_DESIGN))
+            text_string(DESIGN->fault);
+        return false;
+    }
+    if (run.configured && !settle())
+        return false;
+    for (uint32_t i = 0; i < run.sequence->task_count; ++i)
+        DESIGN->task_states[i].proven = DESIGN->task_states[i].started;
+    reset_array();
+    run.loaded_at = run.step;
+    return true;
+}
+
+static bool run_step(const sim_step *step) {
+    if (step->fault) {
+        if (fail_step(CODE_SEQUENCE))
+            text_string(step->fault);
+        return false;
+    }
+    if (step->kind == SIM_LOAD_PDI)
+        return load_pdi();
+    if (!run.configured) {
+        if (fail_step(CODE_CALL)) {
+            text_string("the array is not configured, load_pdi comes first");
+            if (DESIGN->initializer)
+                text_add("; run %s before", DESIGN->initializer);
+        }
+        return false;
+    }
+    switch (step->kind) {
+    case SIM_START:
+        return start_task(step->index);
+    case SIM_AWAIT:
+        return await_task(step->index);
+    case SIM_FREE:
+        return free_task(step->index);
+    case SIM_RTP_WRITE:
+        return rtp_write(step);
+    default:
+        return set_lock(step);
+    }
+}
+
 /* Fails when an argument that the sequence writes has elements that nothing wrote. */
 static bool check_written(void) {
     for (uint32_t i = 0; i < SIM_ARGUMENTS; ++i) {
@@ -348,18 +409,14 @@ static void run_sequence(void) {
     for (uint32_t i = 0; i < SIM_ARGUMENTS; ++i)
         if (sequence->arguments[i].written)
             zero(DESIGN->written, (sequence->arguments[i].bytes + 63) / 64 * 8);
+    run.loaded_at = run.unproven_free = -1;
     for (run.step = 0; run.step < sequence->step_count; ++run.step) {
         run.idle = 0;
+        ++DESIGN->clock.ticks[0];
         if (!configure_tasks(run.step, &next_task) || !run_step(&sequence->steps[run.step]))
             return;
     }
-    if (!check_tasks())
-        return;
-    while (!run.code && run_agent())
-        continue;
-    if (run.code || !run.configured)
-        return;
-    if (check_array())
+    if (run.configured && settle())
         check_written();
 }
 

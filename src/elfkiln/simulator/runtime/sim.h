@@ -33,6 +33,28 @@ typedef struct {
 } sim_cursor;
 
 /*
+ * What surely lies behind an agent: ticks of the sequence (part 0), of cores and of streams. `version` grows with every
+ * change. See order.c.
+ */
+typedef struct {
+    uint64_t version;
+    uint64_t *ticks;
+} sim_clock;
+
+/* The clocks that go along with the slots of a pool in one direction, and up to which version the taker has them. */
+typedef struct {
+    uint64_t *ticks;
+    uint64_t *versions;
+    uint64_t seen;
+} sim_slots;
+
+/* When a core last used a parameter or a lock, and in which statement. */
+typedef struct {
+    uint64_t tick;
+    uint32_t step;
+} sim_use;
+
+/*
  * The objects of a FIFO at one tile: a ring of `depth`. One agent writes, one reads; each takes objects and gives them
  * on. Counters count objects since load_pdi; object i lies in slot i % depth. `filled` says of a slot whether anything
  * wrote the object in it. At a mem tile with a link, the ring serves both FIFOs, as on the array.
@@ -51,6 +73,8 @@ typedef struct {
     uint64_t writer_gave;
     uint64_t reader_took;
     uint64_t reader_gave;
+    sim_slots given;
+    sim_slots freed;
 } sim_pool;
 
 /* One stop of a stream: the pattern of its DMA over the objects of a pool. */
@@ -88,12 +112,27 @@ typedef struct {
     sim_end *sinks;
     uint16_t sink_count;
     uint16_t repeat;
+    uint16_t part;
+    sim_clock clock;
     enum sim_wait waits;
     uint16_t waits_sink;
     bool queued;
 } sim_stream;
 
+struct sim_sequence;
+struct sim_buffer;
+
+/* An element of a buffer that some sequence writes; `written` is the tick of the last write, 0 for none. */
 typedef struct {
+    struct sim_buffer *buffer;
+    uint32_t element;
+    sim_use *uses;
+    uint64_t written;
+    const struct sim_sequence *written_by;
+    uint32_t written_at;
+} sim_parameter;
+
+typedef struct sim_buffer {
     const char *name;
     const char *tile;
     uint8_t *bytes;
@@ -101,13 +140,21 @@ typedef struct {
     uint32_t elements;
     uint8_t element_bytes;
     bool is_signed;
+    sim_parameter *parameters;
+    uint32_t parameter_count;
 } sim_buffer;
 
 typedef struct {
     const char *name;
     const char *tile;
     int32_t init;
+    bool acquired;
+    sim_use *uses;
+    uint64_t *ticks;
     int64_t value;
+    uint64_t set;
+    const struct sim_sequence *set_by;
+    uint32_t set_at;
 } sim_lock;
 
 typedef struct {
@@ -185,6 +232,9 @@ typedef struct sim_core {
     uint32_t step;
     uint64_t consumed;
     elfkiln_modes modes;
+    uint16_t part;
+    uint16_t last_lock;
+    sim_clock clock;
     enum sim_wait waits;
     uint16_t waits_index;
     bool queued;
@@ -220,7 +270,7 @@ typedef struct {
     bool read;
 } sim_host_argument;
 
-typedef struct {
+typedef struct sim_sequence {
     const char *name;
     const sim_task *tasks;
     uint32_t task_count;
@@ -236,7 +286,10 @@ typedef struct {
     bool awaited;
     bool freed;
     bool covered;
+    bool proven;
     uint32_t started_at;
+    uint64_t started_tick;
+    uint64_t done_tick;
 } sim_task_state;
 
 /* The whole design. Agents are numbered: cores first, then streams. */
@@ -261,6 +314,15 @@ typedef struct {
     const sim_sequence *sequences;
     uint16_t sequence_count;
     sim_task_state *task_states;
+    uint64_t *task_ticks;
+    sim_clock clock;
+    uint16_t part_count;
+    sim_parameter *parameters;
+    uint32_t parameter_count;
+    uint64_t *ticks;
+    uint64_t tick_bytes;
+    uint64_t *slot_versions;
+    uint64_t slot_version_bytes;
     uint64_t *written;
     uint16_t *ready;
     uint8_t *staging;

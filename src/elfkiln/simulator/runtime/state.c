@@ -23,6 +23,8 @@ static struct {
     int code;
     const sim_sequence *sequence;
     uint32_t step;
+    int64_t loaded_at;
+    int64_t unproven_free;
     uint8_t *arguments[SIM_ARGUMENTS];
     uint32_t idle;
     uint32_t ready_first;
@@ -66,8 +68,7 @@ static bool fail(int code) {
 static const char *const ARGUMENT_NAMES[SIM_ARGUMENTS] = {"A", "B", "C"};
 
 /* Appends e.g. `main_seq step 14 (await task 4, which drains C_0)`. */
-static void text_step(uint32_t number) {
-    const sim_sequence *sequence = run.sequence;
+static void text_step_of(const sim_sequence *sequence, uint32_t number) {
     const sim_step *step = &sequence->steps[number];
     text_add("%s step %d (", sequence->name, (int64_t)number);
     switch (step->kind) {
@@ -99,6 +100,10 @@ static void text_step(uint32_t number) {
     text_char(')');
 }
 
+static void text_step(uint32_t number) {
+    text_step_of(run.sequence, number);
+}
+
 /* Begins a failure at the sequence's current step. */
 static bool fail_step(int code) {
     if (!fail(code))
@@ -108,10 +113,10 @@ static bool fail_step(int code) {
     return true;
 }
 
-/* Appends e.g. `core(0,2) step 3 (acquire 1 of A_0 to consume), turn 0.17`. */
-static void text_core(const sim_core *core) {
-    const sim_statement *s = &core->statements[core->step];
-    text_add("%s step %d (", core->tile, (int64_t)core->step);
+/* Appends e.g. `core(0,2) step 3 (acquire 1 of A_0 to consume)`. */
+static void text_statement(const sim_core *core, uint32_t step) {
+    const sim_statement *s = &core->statements[step];
+    text_add("%s step %d (", core->tile, (int64_t)step);
     switch (s->kind) {
     case SIM_ACQUIRE:
     case SIM_RELEASE:
@@ -133,6 +138,12 @@ static void text_core(const sim_core *core) {
         break;
     }
     text_char(')');
+}
+
+/* Appends the same of a core's current statement, with the indices of its loops: `..., turn 0.17`. */
+static void text_core(const sim_core *core) {
+    const sim_statement *s = &core->statements[core->step];
+    text_statement(core, core->step);
     for (uint32_t i = 0; i < s->loop_count; ++i)
         text_add(i ? ".%d" : ", turn %d", core->index[s->loops[i]]);
 }

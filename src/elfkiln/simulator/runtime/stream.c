@@ -23,8 +23,9 @@ static sim_end *task_end(const sim_task *task) {
     return NULL;
 }
 
-static void open_task(sim_end *end) {
+static void open_task(sim_stream *stream, sim_end *end) {
     const sim_task *task = front_task(end);
+    clock_follow_sequence(&stream->clock, DESIGN->task_states[queue_front(&end->queue)].started_tick);
     cursor_start(&end->cursor, run.arguments[task->argument], &task->pattern);
     end->left = task->pattern.bytes;
     end->open = true;
@@ -52,19 +53,24 @@ static bool may_open_sink(const sim_end *end) {
     return pool->writer_took - pool->reader_gave < pool->depth;
 }
 
-static void open_source(sim_end *end) {
-    if (end->count)
-        open_object(end, end_pool(end)->reader_took++);
-    else
-        open_task(end);
-}
-
-static void open_sink(sim_end *end) {
+static void open_source(sim_stream *stream) {
+    sim_end *end = &stream->source;
     if (!end->count) {
-        open_task(end);
+        open_task(stream, end);
         return;
     }
     sim_pool *pool = end_pool(end);
+    slot_take(&stream->clock, &pool->given, pool->reader_took % pool->depth);
+    open_object(end, pool->reader_took++);
+}
+
+static void open_sink(sim_stream *stream, sim_end *end) {
+    if (!end->count) {
+        open_task(stream, end);
+        return;
+    }
+    sim_pool *pool = end_pool(end);
+    slot_take(&stream->clock, &pool->freed, pool->writer_took % pool->depth);
     pool->filled[pool->writer_took % pool->depth] = 0;
     open_object(end, pool->writer_took++);
 }
@@ -74,8 +80,12 @@ static void next_segment(sim_end *end) {
         end->segment = 0;
 }
 
-static void close_task(sim_end *end) {
-    DESIGN->task_states[queue_front(&end->queue)].done = true;
+static void close_task(sim_stream *stream, sim_end *end) {
+    uint32_t number = queue_front(&end->queue);
+    sim_task_state *state = &DESIGN->task_states[number];
+    state->done = true;
+    state->done_tick = clock_tick(&stream->clock, stream->part);
+    clock_copy(DESIGN->task_ticks + (uint64_t)number * DESIGN->part_count, stream->clock.ticks);
     run.task_done = true;
     ++end->queue.first;
     --end->queue.count;
@@ -84,10 +94,6 @@ static void close_task(sim_end *end) {
 
 static void close_source(sim_stream *stream) {
     sim_end *end = &stream->source;
-    if (!end->count) {
-        close_task(end);
-        return;
-    }
     sim_pool *pool = end_pool(end);
     if (++end->repeated < stream->repeat) {
         open_object(end, pool->reader_took - 1);
@@ -95,17 +101,19 @@ static void close_source(sim_stream *stream) {
     }
     end->repeated = 0;
     end->open = false;
+    slot_give(&stream->clock, &pool->freed, pool->reader_gave % pool->depth);
     ++pool->reader_gave;
     wake(pool->writer);
     next_segment(end);
 }
 
-static void close_sink(sim_end *end) {
+static void close_sink(sim_stream *stream, sim_end *end) {
     if (!end->count) {
-        close_task(end);
+        close_task(stream, end);
         return;
     }
     sim_pool *pool = end_pool(end);
+    slot_give(&stream->clock, &pool->given, pool->writer_gave % pool->depth);
     pool->filled[pool->writer_gave % pool->depth] = 1;
     ++pool->writer_gave;
     end->open = false;
@@ -184,7 +192,7 @@ static void run_stream(sim_stream *stream) {
                 stream->waits = SIM_WAITS_SOURCE;
                 return;
             }
-            open_source(source);
+            open_source(stream);
         }
         /* A broadcast needs room at every consumer before any of them gets a byte. */
         for (uint32_t i = 0; i < stream->sink_count; ++i)
@@ -198,7 +206,7 @@ static void run_stream(sim_stream *stream) {
         for (uint32_t i = 0; i < stream->sink_count; ++i) {
             sim_end *sink = &stream->sinks[i];
             if (!sink->open)
-                open_sink(sink);
+                open_sink(stream, sink);
             if (sink->left < count)
                 count = sink->left;
             shim |= !sink->count;
@@ -206,10 +214,13 @@ static void run_stream(sim_stream *stream) {
         if (!move_bytes(stream, count))
             return;
         run.idle = shim ? 0 : run.idle + 1;
+        /* Who has the last byte of a fill knows that the fill is done, so its end is noted first. */
+        if (!source->left && !source->count)
+            close_task(stream, source);
         for (uint32_t i = 0; i < stream->sink_count; ++i)
             if (!stream->sinks[i].left)
-                close_sink(&stream->sinks[i]);
-        if (!source->left)
+                close_sink(stream, &stream->sinks[i]);
+        if (!source->left && source->count)
             close_source(stream);
         /* The sequence may wait for this task: it goes on before anything else does, which shows the most races. */
         if (run.task_done) {
