@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -363,3 +365,82 @@ def test_small_index_types_do_not_wrap():
     n = np.array([200], np.uint8)
     assert offset(k, n, 128, 256, "b8").byte.tolist() == [bpos(100, 200, 128)]
     assert offset(k, n, 128, 256, "rm").byte.tolist() == [100 * 256 + 200]
+
+
+@pytest.mark.parametrize("order", ["nt-major", "ki-major", None, 0, True, TileOrder], ids=repr)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_what_is_no_order_of_tiles_is_refused(order, layout):
+    matrix = weights(128, 256, layout)
+    for ask in (
+        lambda: pack(matrix, layout, order),
+        lambda: unpack(pack(matrix, layout), 128, 256, layout, order),
+        lambda: offset(0, 0, 128, 256, layout, order),
+    ):
+        with pytest.raises(Refused) as caught:
+            ask()
+        assert str(caught.value).startswith("order of tiles: expected TileOrder.NT_MAJOR or TileOrder.KI_MAJOR, found ")
+        assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("k", "n", "line"),
+    [
+        (np.zeros(3, int), np.zeros(4, int), "indices k and n: expected shapes that broadcast, found (3,) and (4,)"),
+        ([[0], [1, 2]], 0, "index k of an element: expected whole numbers, found list"),
+        (0, [[0], [1, 2]], "index n of an element: expected whole numbers, found list"),
+        (True, 0, "index k of an element: expected whole numbers, found bool of shape ()"),
+        ("0", 0, "index k of an element: expected whole numbers, found <U1 of shape ()"),
+    ],
+)
+def test_indices_that_do_not_go_together_are_refused(k, n, line):
+    with pytest.raises(Refused) as caught:
+        offset(k, n, 64, 128, "b8")
+    assert str(caught.value) == line
+
+
+@pytest.mark.parametrize("layout", [None, 8, ["b8"], np.array(["rm", "b8"])], ids=lambda one: type(one).__name__)
+def test_a_layout_that_is_no_word_is_refused(layout):
+    with pytest.raises(Refused, match="layout: expected one of rm, b8, pb16i, t2s, found"):
+        packed_bytes(64, 128, layout)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_indices_of_any_shape_give_the_same_map(layout, order):
+    """Whole matrices, an axis each, lists, single numbers, nothing: one map."""
+    K, N = 128, 384
+    k, n = np.indices((K, N))
+    whole = offset(k, n, K, N, layout, order)
+    axes = offset(np.arange(K)[:, None], np.arange(N), K, N, layout, order)
+    assert np.array_equal(whole.byte, axes.byte)
+    assert np.array_equal(whole.bit, axes.bit)
+    assert whole.byte.shape == whole.bit.shape == axes.bit.shape == (K, N)
+    assert offset(70, 200, K, N, layout, order) == (whole.byte[70, 200], whole.bit[70, 200])
+    some = offset([70, 3], [200, 11], K, N, layout, order)
+    assert some.byte.tolist() == [whole.byte[70, 200], whole.byte[3, 11]]
+    assert offset(k[:0], n[:0], K, N, layout, order).byte.shape == (0, N)
+    axes.bit[0, 0] = 1  # the caller's own
+    assert np.array_equal(k, np.indices((K, N))[0])
+
+
+def test_an_element_of_a_huge_matrix_is_found_without_a_table_of_it():
+    K, N = 2**31 - 64, 2**31 - 128
+    assert offset(K - 1, N - 1, K, N, "b8") == (K * N - 1, 0)
+    assert offset(K - 1, N - 1, K, N, "pb16i") == (K * N // 4 - 1, 6)
+
+
+@pytest.mark.full_size
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_the_map_of_a_full_size_matrix_takes_little_more_than_itself(layout):
+    K, N = 17408, 5120
+    tracemalloc.start()
+    try:
+        byte, bit = offset(np.arange(K)[:, None], np.arange(N), K, N, layout)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < byte.nbytes + bit.nbytes + 2**20
+    # Sums over all of a bijection's values: 0 + 1 + .. + (bytes - 1), each as often as a byte holds weights.
+    size = packed_bytes(K, N, layout)
+    assert int(byte.sum()) == (size * (size - 1) // 2) * (K * N // size)
+    assert int(bit.sum()) == (0 if size == K * N else size * (0 + 2 + 4 + 6))

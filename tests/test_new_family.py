@@ -126,4 +126,5 @@ def test_verify_says_that_the_layout_has_no_bytes(built, capsys):
     assert run(built, "verify") == 2
     error = capsys.readouterr().err
     assert error.count("\n") == 1
-    assert "layout t2s: its bytes are not defined" in error
+    assert "verify: layout t2s: its bytes are not defined, so no weights can be packed for its ELFs" in error
+    assert run(built, "verify", "--json") == 2

@@ -18,6 +18,9 @@ row 8*kb + r, column 32*n32 + 8*q + c. Why so:
 - The four codes of a byte belong to the same place of four blocks, so a block comes out in order, with no shuffle:
   masked with 3 << 2q, less 1 << 2q and clamped to -1..1 it is the int8 block. That is 2 vector operations for q = 0
   and 4 for the others, 3.5 on average, without the shifts that AIE2P emulates on bytes and without a table.
+  The same bytes serve a cheaper expansion that this project's microkernel does not use: masked alone, as uint8, block
+  q is 4^q * (w + 1), 1 operation, and the sums are scaled back once per tile of C, less the sums of the rows of A.
+  That is headroom for prefill; decode is bound by the DMA, not by the expansion (docs/families.md has the counts).
 - k blocks lie side by side within 32 columns, so the loop over k steps by 64 bytes.
 - A tile is a quarter of a b8 tile and the order of tiles is that of b8, so the same tasks move it.
 
@@ -27,6 +30,7 @@ Per-column scales stay with the host, as in b8.
 from __future__ import annotations
 
 import enum
+from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -44,10 +48,20 @@ Index: TypeAlias = "int | NDArray[np.int64]"
 BLOCK = 8
 CODES_A_BYTE = 4
 CODE_BITS = 2
+BYTE_BITS = 8
 INVALID_CODE = 3
 K_BLOCKS = TILE_K // BLOCK
 N_BLOCKS = TILE_N // BLOCK
 N_GROUPS = N_BLOCKS // CODES_A_BYTE
+
+_BLOCK_STEPS = {
+    "b8": (N_BLOCKS * BLOCK**2, BLOCK**2),
+    "pb16i": (BLOCK**2, K_BLOCKS * BLOCK**2),
+}
+"""By tiled layout: bytes from a block (pb16i: a group of four) of a tile to the next along K and along N."""
+
+DEFINED = ("rm", *_BLOCK_STEPS)
+"""The layouts whose bytes are defined; the others have a name and a row in contract.WEIGHT_LAYOUTS, no more."""
 
 # Eight codes side by side in a 64-bit word: a row of a block.
 _ONES = np.uint64(0x0101010101010101)
@@ -76,14 +90,15 @@ def packed_bytes(K: int, N: int, layout: str) -> int:
     (89128960, 22282240)
     """
     _check_sizes(K, N, layout)
-    return K * N // CODES_A_BYTE if layout == "pb16i" else K * N
+    return K * N * contract.weight_layout(layout).weight_bits // BYTE_BITS
 
 
 def pack(matrix: Int8Array, layout: str, order: TileOrder = TileOrder.NT_MAJOR) -> ByteArray:
     """Return the bytes of a K x N int8 weight matrix in a layout: one dimension, int8 for rm and b8, uint8 for pb16i.
 
-    Raises `Refused` for a layout without defined bytes, another dtype or number of dimensions, K or N that are not
-    whole tiles (64, 128), and, for pb16i, a weight outside {-1, 0, +1}, with its position.
+    Raises `Refused` for a layout without defined bytes, an order that is no `TileOrder`, another dtype or number of
+    dimensions, K or N that are not whole tiles (64, 128), and, for pb16i, a weight outside {-1, 0, +1}, with its
+    position.
 
     >>> pack(np.full((64, 128), -1, np.int8), "pb16i")[:3]
     array([0, 0, 0], dtype=uint8)
@@ -92,6 +107,7 @@ def pack(matrix: Int8Array, layout: str, order: TileOrder = TileOrder.NT_MAJOR) 
         raise refusal("weight matrix", expected="a K x N array of int8", found=_kind(matrix))
     K, N = matrix.shape
     _check_sizes(K, N, layout)
+    _check_order(order)
     matrix = np.ascontiguousarray(matrix)
     if layout == "rm":
         return matrix.reshape(-1).copy()
@@ -111,10 +127,11 @@ def unpack(
 ) -> Int8Array:
     """Return the K x N int8 weight matrix that a packed buffer holds: the inverse of `pack`.
 
-    Raises `Refused` for sizes and layouts as `pack` does, a buffer of another length or kind, and, for pb16i, a code
-    3, with its position.
+    Raises `Refused` for sizes, layouts and orders as `pack` does, a buffer of another length or kind, and, for pb16i,
+    a code 3, with its position.
     """
     size = packed_bytes(K, N, layout)
+    _check_order(order)
     data = _as_bytes(buffer)
     if data.size != size:
         raise refusal(f"{layout} weights of {K}x{N}", expected=f"{size} bytes", found=f"{data.size} bytes")
@@ -129,36 +146,81 @@ def unpack(
 def offset(k: Index, n: Index, K: int, N: int, layout: str, order: TileOrder = TileOrder.NT_MAJOR) -> Offset:
     """Return where element B[k, n] of a packed K x N matrix lies; `k` and `n` may be arrays that broadcast.
 
-    Raises `Refused` as `packed_bytes` does, and for an index that is no whole number or outside the matrix.
+    The whole map of a K x N matrix is `offset(np.arange(K)[:, None], np.arange(N), K, N, layout)`, which takes no more
+    memory than its result. Raises `Refused` as `packed_bytes` does, for an order that is no `TileOrder`, for indices
+    that do not broadcast, and for an index that is no whole number or outside the matrix.
 
     >>> offset(65, 129, 128, 256, "b8"), offset(65, 137, 128, 256, "pb16i")
     (Offset(byte=24585, bit=0), Offset(byte=6153, bit=2))
     """
     _check_sizes(K, N, layout)
-    row, column = np.broadcast_arrays(_indices("k", k, K), _indices("n", n, N))
-    bit = np.zeros_like(row)
-    if layout == "rm":
-        byte = row * N + column
+    _check_order(order)
+    row, column = _indices("k", k, K), _indices("n", n, N)
+    try:
+        shape = np.broadcast_shapes(row.shape, column.shape)
+    except ValueError:
+        found = f"{row.shape} and {column.shape}"
+        raise refusal("indices k and n", expected="shapes that broadcast", found=found) from None
+    # In every layout the byte is a sum of one term in k and one in n, and the bit depends on n alone.
+    byte = np.asarray(_each(row, K, lambda k: _byte_of_k(k, N, layout, order)))
+    of_n = _each(column, N, lambda n: _byte_of_n(n, K, layout, order))
+    if byte.shape == shape:
+        byte += of_n
     else:
-        kb, r = row % TILE_K // BLOCK, row % BLOCK
-        nb, c = column % TILE_N // BLOCK, column % BLOCK
-        if layout == "b8":
-            block = kb * N_BLOCKS + nb
-        else:
-            block = nb // CODES_A_BYTE * K_BLOCKS + kb
-            bit = CODE_BITS * (nb % CODES_A_BYTE)
-        tile = _tile_number(row // TILE_K, column // TILE_N, K, N, order)
-        byte = tile * packed_bytes(TILE_K, TILE_N, layout) + block * BLOCK**2 + r * BLOCK + c
-    return Offset(byte, bit) if byte.ndim else Offset(int(byte), int(bit))
+        byte = np.asarray(byte + of_n)
+    if not shape:
+        return Offset(int(byte), int(_bit_of_n(column, layout)))
+    if layout == "pb16i":
+        bit = np.broadcast_to(_each(column, N, lambda n: _bit_of_n(n, layout)), shape).copy()
+    else:
+        bit = np.zeros(shape, np.int64)
+    return Offset(byte, bit)
+
+
+def _each(
+    index: NDArray[np.int64], end: int, of: Callable[[NDArray[np.int64]], NDArray[np.int64]]
+) -> NDArray[np.int64]:
+    """Return a function of indices below `end`: by a table of it where there are more indices than that."""
+    return of(np.arange(end))[index] if index.size > end else of(index)
+
+
+def _byte_of_k(k: NDArray[np.int64], N: int, layout: str, order: TileOrder) -> NDArray[np.int64]:
+    """Return the part of an element's byte that its row gives."""
+    if layout == "rm":
+        return k * N
+    tiles = 1 if order is TileOrder.NT_MAJOR else N // TILE_N
+    tile = packed_bytes(TILE_K, TILE_N, layout) * tiles
+    return k // TILE_K * tile + k % TILE_K // BLOCK * _BLOCK_STEPS[layout][0] + k % BLOCK * BLOCK
+
+
+def _byte_of_n(n: NDArray[np.int64], K: int, layout: str, order: TileOrder) -> NDArray[np.int64]:
+    """Return the part of an element's byte that its column gives."""
+    if layout == "rm":
+        return n
+    tiles = K // TILE_K if order is TileOrder.NT_MAJOR else 1
+    tile = packed_bytes(TILE_K, TILE_N, layout) * tiles
+    together = BYTE_BITS // contract.weight_layout(layout).weight_bits
+    return n // TILE_N * tile + n % TILE_N // BLOCK // together * _BLOCK_STEPS[layout][1] + n % BLOCK
+
+
+def _bit_of_n(n: NDArray[np.int64], layout: str) -> NDArray[np.int64]:
+    """Return the lowest bit of an element's code within its byte, which its column gives."""
+    bits = contract.weight_layout(layout).weight_bits
+    return n // BLOCK % (BYTE_BITS // bits) * bits
 
 
 def _indices(name: str, index: Index, end: int) -> NDArray[np.int64]:
-    numbers = np.asarray(index)
-    if numbers.dtype.kind not in "iu":
-        raise refusal(f"index {name} of an element", expected="whole numbers", found=_kind(numbers))
-    if np.any(numbers < 0) or np.any(numbers >= end):
-        raise refusal(f"index {name} of an element", expected=f"0..{end - 1}", found=index)
-    return numbers.astype(np.int64)
+    what = f"index {name} of an element"
+    try:
+        numbers = np.asarray(index)
+    except ValueError:
+        # Lists of unequal lengths.
+        raise refusal(what, expected="whole numbers", found=_kind(index)) from None
+    if numbers.dtype.kind not in "iu" and numbers.size:
+        raise refusal(what, expected="whole numbers", found=_kind(numbers))
+    if numbers.size and (numbers.min() < 0 or numbers.max() >= end):
+        raise refusal(what, expected=f"0..{end - 1}", found=index)
+    return numbers.astype(np.int64, copy=False)
 
 
 def _pack_pb16i(matrix: Int8Array, order: TileOrder) -> NDArray[np.uint8]:
@@ -202,10 +264,6 @@ def _element_of(byte: int, bit: int, K: int, N: int, order: TileOrder) -> tuple[
     return ki * TILE_K + kb * BLOCK + r, nt * TILE_N + (n32 * CODES_A_BYTE + bit // CODE_BITS) * BLOCK + c
 
 
-def _tile_number(ki: NDArray[np.int64], nt: NDArray[np.int64], K: int, N: int, order: TileOrder) -> NDArray[np.int64]:
-    return nt * (K // TILE_K) + ki if order is TileOrder.NT_MAJOR else ki * (N // TILE_N) + nt
-
-
 def _ordered(tiles: NDArray[np.uint64], order: TileOrder) -> NDArray[np.uint64]:
     """Return tiles, given as [nt][ki][...], as one run of memory in an order of tiles."""
     if order is TileOrder.KI_MAJOR:
@@ -233,15 +291,23 @@ def _as_bytes(buffer: object) -> NDArray[np.uint8]:
 
 
 def _check_sizes(K: int, N: int, layout: str) -> None:
-    if layout not in contract.LAYOUTS:
+    if not isinstance(layout, str) or layout not in contract.LAYOUTS:
         raise refusal("layout", expected="one of " + ", ".join(contract.LAYOUTS), found=layout)
-    if layout not in ("rm", "b8", "pb16i"):
-        raise Refused(f"layout {layout}: its bytes are not defined; only rm, b8 and pb16i can be packed and unpacked")
+    if layout not in DEFINED:
+        raise Refused(
+            f"layout {layout}: its bytes are not defined; only {', '.join(DEFINED)} can be packed and unpacked"
+        )
     for name, size, tile in (("K", K, TILE_K), ("N", N, TILE_N)):
         unit = 1 if layout == "rm" else tile
         if type(size) is not int or not 0 < size <= I32_LIMIT or size % unit:
             whole = "a positive whole number" if unit == 1 else f"a positive multiple of {unit}"
             raise refusal(f"{layout} weights: {name}", expected=f"{whole} below 2^31", found=_kind(size))
+
+
+def _check_order(order: object) -> None:
+    if not isinstance(order, TileOrder):
+        expected = " or ".join(map(str, TileOrder))
+        raise refusal("order of tiles", expected=expected, found=_kind(order))
 
 
 def _kind(value: Any) -> str:

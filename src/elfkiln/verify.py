@@ -21,7 +21,7 @@ from elfkiln import contract, layouts
 from elfkiln.artifact_set import Requirement, RequirementSet
 from elfkiln.artifacts import Artifact
 from elfkiln.build import obtain
-from elfkiln.errors import EXIT_DIFFERS, EXIT_DONE, ElfkilnError
+from elfkiln.errors import EXIT_DIFFERS, EXIT_DONE, ElfkilnError, Refused
 from elfkiln.jobs import Job, plan_jobs
 from elfkiln.project import Project
 from elfkiln.sim_elf import SimElf
@@ -35,9 +35,6 @@ Int32 = NDArray[np.int32]
 
 SEED = 20261129
 _BLOCK = 2048
-# The layout a set is compared with on the same activations and weights: int32 results do not depend on the layout.
-_OTHER_LAYOUT = {"b8": "rm", "rm": "b8", "pb16i": "b8"}
-_TERNARY = frozenset({"pb16i", "t2s"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +108,13 @@ def verify_set(
 
     ELFs that are not stored yet are built, and so are those of the layout the set is compared with; neither is
     registered by this. For target npu2 the very design that went into the full ELF is compiled for the simulator.
-    Geometries run `jobs` at a time. Raises `Refused` for a layout without defined bytes.
+    Geometries run `jobs` at a time. Raises `Refused` for a layout without defined bytes, before anything is built.
     """
+    if wanted.layout not in layouts.DEFINED:
+        raise Refused(
+            f"verify: layout {wanted.layout}: its bytes are not defined, so no weights can be packed for its ELFs; "
+            f"define them in src/elfkiln/layouts.py (defined: {', '.join(layouts.DEFINED)})"
+        )
     results: list[Check | Problem] = list(layout_checks(wanted.layout))
     for result in results:
         say(result.line())
@@ -231,7 +233,7 @@ def _verify_geometry(
     layout = wanted.layout
     ways = [*_named_ways(bench, wanted, needs), *_sealed_ways(bench, wanted, geometry, sealed)]
     results: list[Check | Problem] = []
-    for what, a, b, expected in inputs(*geometry, ternary=layout in _TERNARY):
+    for what, a, b, expected in inputs(*geometry, ternary=contract.weight_layout(layout).ternary):
         packed = layouts.pack(b, layout)
         outputs = {}
         for way in ways:
@@ -281,7 +283,8 @@ def _pairs(ways: list[_Runnable], outputs: dict[str, Int32], what: str) -> Itera
 def _other_layout(
     bench: _Bench, wanted: RequirementSet, needs: list[Requirement], a: Int8, b: Int8, outputs: dict[str, Int32]
 ) -> Iterator[Check]:
-    layout = _OTHER_LAYOUT[wanted.layout]
+    # Same activations, same weights: int32 results do not depend on the layout.
+    layout = contract.weight_layout(wanted.layout).compared_with
     tag = contract.tag_of_layout(layout)
     done: set[bool] = set()
     for need in needs:
@@ -298,11 +301,12 @@ def _other_layout(
 def _wrong_packing(ways: list[_Runnable], a: Int8, b: Int8, outputs: dict[str, Int32], layout: str) -> Iterator[Check]:
     """A buffer in another packing must show: the tap is in the ELF, so a wrong one would permute silently."""
     K, N = b.shape
+    own = contract.weight_layout(layout)
+    other = contract.weight_layout(own.compared_with)
     wrong: dict[str, NDArray[Any]] = {}
-    if layout in ("b8", "rm"):
-        other = _OTHER_LAYOUT[layout]
-        wrong[f"fed a {other} buffer"] = layouts.pack(b, other)
-    if layout != "rm" and K > contract.TILE_K and N > contract.TILE_N:
+    if other.weight_bits == own.weight_bits:
+        wrong[f"fed a {other.name} buffer"] = layouts.pack(b, other.name)
+    if own.contiguous and K > contract.TILE_K and N > contract.TILE_N:
         wrong["fed tiles in ki-major order"] = layouts.pack(b, layout, layouts.TileOrder.KI_MAJOR)
     for way in ways:
         for what, buffer in wrong.items():
@@ -332,7 +336,7 @@ def layout_checks(layout: str) -> Iterator[Check]:
         digits = codes.view(np.int8) + 1 if step == 8 else codes & 3
         found += digits.astype(np.int64) * 3**digit
     yield _compare(names, "packed elements lie at their offsets", found, numbers)
-    if layout != "rm":
+    if contract.weight_layout(layout).contiguous:
         tiles = np.arange(4).reshape(2, 2)
         base = slots[:: contract.TILE_K, :: contract.TILE_N] // (8 * contract.TILE_K * contract.TILE_N * step // 8)
         yield _compare(names, "tiles of a 2 x 2 image lie nt-major", base, tiles.T)
