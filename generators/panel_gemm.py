@@ -17,7 +17,11 @@ from elfkiln.geometry import check_geometry
 from elfkiln.limits import CORE, I32_LIMIT, MEM, SHIM, WORD_BYTES
 
 A_DEPTH, B_MEM_DEPTH, B_DEPTH, C_PART_DEPTH, C_DEPTH = 2, 4, 2, 1, 2
-"""FIFO depths: A, B shim to mem tile, B mem tile to cores, C core to mem tile, C mem tile to shim."""
+"""FIFO depths: A, B shim to mem tile, B mem tile to cores, C core to mem tile, C mem tile to shim.
+
+The objects of a link lie in its mem tile once. A join of several rows keeps C_DEPTH whole columns there; with one row
+the link is one to one, and what it keeps is what the core's FIFO says: C_PART_DEPTH. C_DEPTH has no effect then.
+"""
 
 STACK = 0x2000
 """Bytes of a core's stack: a multiple of 64, so that the buffers above it stay fit for 64-byte vector loads."""
@@ -174,6 +178,16 @@ class PanelFamily:
         """Return the taps of A, B and C."""
         return shape.a_tap(), self.b_tap(shape, self.tile_bytes), shape.c_tap()
 
+    def memory(self, shape: Shape) -> tuple[int, int]:
+        """Return the bytes of stack and FIFO objects in a core, and those of FIFO objects in a mem tile.
+
+        A sealed program's cores have its counts besides, 64 bytes.
+        """
+        c_tile = shape.m * shape.n * C_BYTES
+        core = STACK + A_DEPTH * shape.m * shape.k + B_DEPTH * self.tile_bytes + C_PART_DEPTH * c_tile
+        c_in_mem = C_DEPTH * shape.rows if shape.rows > 1 else C_PART_DEPTH
+        return core, B_MEM_DEPTH * self.tile_bytes + c_in_mem * c_tile
+
 
 def _check_whole(what: str, value: object) -> None:
     # bool is an int, and a number of thousands of digits cannot be printed.
@@ -223,10 +237,8 @@ def _check_numbers(where: str, shape: Shape, family: PanelFamily) -> None:
     for tap in taps:
         _check_tap(f"{where}: tap of {tap.buffer}", tap)
     at_most("buffer descriptors of a shim", sum(tap.queued for tap in taps), SHIM.descriptors, "16 a shim tile")
-    c_tile = shape.m * shape.n * C_BYTES
-    core = STACK + A_DEPTH * shape.m * shape.k + B_DEPTH * family.tile_bytes + C_PART_DEPTH * c_tile
+    core, mem = family.memory(shape)
     at_most("bytes in a core", core, CORE.memory, "stack and FIFO buffers fit the core's memory")
-    mem = B_MEM_DEPTH * family.tile_bytes + C_DEPTH * shape.rows * c_tile
     at_most("bytes in a mem tile", mem, MEM.memory, "FIFO buffers fit the mem tile")
     at_most("streams into a mem tile", 1 + shape.rows, MEM.into_tile, "B and one C a row")
 

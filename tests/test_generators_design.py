@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from math import prod
 from pathlib import Path
 
@@ -25,8 +27,8 @@ from elfkiln.design import (
     StartTask,
     UseLock,
 )
-from elfkiln.families import DesignRequest, render, render_sealed
-from elfkiln.lint import lint
+from elfkiln.families import DesignRequest, family_of, render, render_sealed
+from elfkiln.lint import budgets, lint
 from elfkiln.read_design import read_design
 from elfkiln.run_generator import run_generator
 
@@ -134,3 +136,53 @@ def test_the_sealed_design_is_what_its_program_does(tmp_path):
     design = read_design(run_generator(text, workdir=tmp_path))
     compare(design, record(text))
     assert lint(design) == ()
+
+
+# What stands in the tiles' memories: lint's budget of the design is the measure of the page and of the rules.
+
+
+def budget_of(generator, workdir):
+    """Return what a core and a mem tile of a program hold, by what it is for; every column and row holds the same."""
+    found = {"core": set(), "mem": set()}
+    for budget in budgets(read_design(run_generator(generator.text, workdir=workdir))):
+        parts = Counter({"stack": budget.stack})
+        for pool in budget.pools:
+            parts[pool.owner.split("_")[0]] += pool.bytes
+        assert sum(parts.values()) == budget.used
+        found[budget.tile.kind].add(tuple(sorted(parts.items())))
+    assert all(len(one) == 1 for one in found.values())
+    return dict(found["core"].pop()), dict(found["mem"].pop())
+
+
+def page_rows():
+    page = (ROOT / "docs" / "families.md").read_text()
+    rows = re.findall(r"^\| (int8|pb16i), M = (\d+) \| (.*) \|$", page, re.MULTILINE)
+    return {
+        (kind, int(M)): [int(n.replace(",", "")) for n in re.findall(r"[\d,]{4,}", cells)] for kind, M, cells in rows
+    }
+
+
+@pytest.mark.parametrize("tag", ["", "_b8", "_pb16i"])
+@pytest.mark.parametrize("M", [128, 16])
+def test_the_page_says_what_lint_counts(tag, M, tmp_path):
+    core, mem = budget_of(render(ROOT, DesignRequest(5120, 14336, M, tag, 8)), tmp_path)
+    parts = [core[name] for name in ("stack", "A", "B", "C")]
+    assert page_rows()["pb16i" if tag == "_pb16i" else "int8", M] == [*parts, sum(parts), mem["B"], mem["C"]]
+    assert sum(core.values()) == sum(parts)
+
+
+def test_the_page_says_what_lint_counts_in_a_sealed_program(tmp_path):
+    core, mem = budget_of(render_sealed(ROOT, "_pb16i", [(5120, 14336), (17408, 5120)], 8), tmp_path)
+    twin = page_rows()["pb16i", 16]
+    assert core["counts"] == 64
+    assert f"its counts besides, 64 bytes: {sum(core.values()):,}." in (ROOT / "docs" / "families.md").read_text()
+    assert [core["stack"], core["A"], core["B"], core["C"], mem["B"], mem["C"]] == [*twin[:4], *twin[5:]]
+
+
+@pytest.mark.parametrize("tag", ["", "_b8", "_pb16i"])
+@pytest.mark.parametrize(("M", "rows"), [(128, 4), (128, 2), (128, 1), (16, 1)])
+def test_the_rules_count_what_lint_counts(tag, M, rows, tmp_path):
+    request = DesignRequest(5120, 14336, M, tag, 8, rows)
+    core, mem = budget_of(render(ROOT, request), tmp_path)
+    family = family_of(tag, ROOT)
+    assert family.memory(family.shape(request)) == (sum(core.values()), sum(mem.values()))
