@@ -22,6 +22,7 @@ from elfkiln.design import (
     ObjectRef,
     Release,
     RtpWrite,
+    SetLock,
     StartTask,
     Tile,
 )
@@ -55,6 +56,14 @@ from small_designs import (
 
 SQUARE = ((8, 8), (16, 64), (8, 1))
 I32_OUT = MemRef((64 * 128,), "i8")
+
+WRITE, SET = RtpWrite("count", 0, 2), SetLock("go", 1)
+
+
+def gated_steps(*steps) -> Design:
+    """`gated` with these steps between load_pdi and its tasks."""
+    return with_steps(gated(1), LoadPdi("main"), *steps, *gated(0).sequences[0].steps[1:])
+
 
 # rule: (inside, outside, what the finding's `where` names, limit, value)
 CASES = {
@@ -524,6 +533,32 @@ CASES = {
         None,
     ),
     "lock-grants": (gated(1), gated(0), "seq core(0,2)", "1 or more", 0),
+    "lock-set": (gated(1), gated_steps(WRITE, SET, SET), "seq core(0,2)", 1, 2),
+    "parameter-guard": (
+        gated(1),
+        with_core(
+            gated(1),
+            CORE,
+            body=endless(*reversed(gated(1).cores[0].body[0].body[:2]), *gated(1).cores[0].body[0].body[2:]),
+        ),
+        "core(0,2) buffer @count",
+        "an acquire of a lock on core(0,2)",
+        "none",
+    ),
+    "parameter-unwritten": (
+        gated_steps(WRITE, SET),
+        gated_steps(SET),
+        "seq core(0,2)",
+        "all 1 that the core reads",
+        "not @count[0]",
+    ),
+    "parameter-late": (
+        gated_steps(WRITE, WRITE, SET),
+        gated_steps(WRITE, SET, WRITE),
+        "seq core(0,2)",
+        "before lock @go is set",
+        "it is open since step 2",
+    ),
     "engine-entry": (
         relay(),
         with_sequence(relay(), name="sequence"),

@@ -16,6 +16,7 @@ STRIDES = "mlir-aie AIEXDialect verifyStridesWraps"
 TASKS = "mlir-aie AIEDMATasksToNPU"
 BD_IDS = "mlir-aie AIEAssignRuntimeSequenceBDIDs"
 FIFO_VERIFY = "mlir-aie ObjectFifoCreateOp::verify"
+BARRIER = "mlir-aie IRON WorkerRuntimeBarrier"
 LINK_VERIFY = "mlir-aie ObjectFifoLinkOp::verify"
 
 
@@ -291,6 +292,35 @@ RULES: tuple[Rule, ...] = (
         "a core that waits for a lock is let through as often as its data needs",
         "elfkiln",
         "it hangs on the hardware; " + SILENT,
+    ),
+    Rule(
+        "lock-set",
+        ERROR,
+        "the lock of a core that a sequence serves is set once before what the core makes is awaited",
+        BARRIER,
+        "without a set it hangs, a second one is lost if the core has not taken the first; " + SILENT,
+    ),
+    # Run-time parameters.
+    Rule(
+        "parameter-guard",
+        ERROR,
+        "a core reads its run-time parameters after it acquired a lock on its tile, in every turn",
+        BARRIER,
+        "the core may read before the sequence writes; " + SILENT,
+    ),
+    Rule(
+        "parameter-unwritten",
+        ERROR,
+        "a sequence writes every parameter that a core reads before it sets the core's lock",
+        BARRIER,
+        "the core goes by what an earlier run left there; " + SILENT,
+    ),
+    Rule(
+        "parameter-late",
+        ERROR,
+        "no parameter of a core is written while its lock is open, nor after the last set of it",
+        BARRIER,
+        "the core may have read the old value already; " + SILENT,
     ),
     Rule(
         "engine-entry",

@@ -23,6 +23,7 @@ from elfkiln.design import (
 from elfkiln.limits import limit
 from elfkiln.lint.finding import Findings
 from elfkiln.lint.flow import Flow, follow, program_of
+from elfkiln.lint.parameters import lint_guards, lint_parameters
 from elfkiln.lint.placement import Placement
 from elfkiln.lint.taps import fills, lint_tasks, task_name
 
@@ -31,12 +32,14 @@ def lint_sequences(design: Design, placement: Placement, findings: Findings) -> 
     """Check every sequence of a design."""
     fifos = {fifo.name: fifo for fifo in design.fifos}
     programs = tuple(program_of(core) for core in design.cores)
+    guards = lint_guards(design, programs, findings)
     loaders = [s for s in design.sequences if any(isinstance(step, LoadPdi) for step in s.steps)]
     for sequence in design.sequences:
         _load_pdi(design, sequence, bool(loaders), findings)
         _names(design, sequence, findings)
         lint_tasks(sequence, fifos, findings)
         flow = follow(design, sequence, programs, findings)
+        lint_parameters(design, sequence, guards, flow, findings)
         _Run(sequence, fifos, placement, flow, findings).walk()
 
 
@@ -53,6 +56,12 @@ def _load_pdi(design: Design, sequence: Sequence, elsewhere: bool, findings: Fin
             findings.add("load-pdi", where, "device of load_pdi", limit=f"@{design.name}", value=f"@{step.device}")
         if place:
             findings.add("load-pdi", where, "place of load_pdi", limit="the first step", value=f"step {place}")
+        early = [t.number for t in sequence.tasks if t.configured_at is not None and t.configured_at <= place]
+        if early:
+            what = f"configuration of task {early[0]}"
+            findings.add(
+                "load-pdi", where, what, limit="after load_pdi", value="before it, which resets its descriptor"
+            )
 
 
 def _names(design: Design, sequence: Sequence, findings: Findings) -> None:
