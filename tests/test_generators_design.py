@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from aie_recorder import record
+from elfkiln.contract import PHASE_RATES
 from elfkiln.design import (
     Acquire,
     AwaitTask,
@@ -186,3 +187,14 @@ def test_the_rules_count_what_lint_counts(tag, M, rows, tmp_path):
     core, mem = budget_of(render(ROOT, request), tmp_path)
     family = family_of(tag, ROOT)
     assert family.memory(family.shape(request)) == (sum(core.values()), sum(mem.values()))
+
+
+def test_the_pages_bound_on_decode_follows_from_the_published_rates():
+    """A packed tile against 16 rows: 3.5 operations a block, and the time in which the fastest phase brings one."""
+    page = " ".join((ROOT / "docs" / "families.md").read_text().split())
+    blocks, rows_of_blocks = 64 * 128 // 64, 2
+    cycles, rate = blocks * 14 // 4, max(phase.b8 for phase in PHASE_RATES)
+    seconds = 2048 / (rate * 1e9 / 8)
+    assert f"{blocks} blocks: {cycles} mv and {blocks * rows_of_blocks} VMAC" in page
+    assert f"{rate} GB/s over 8 columns, such a tile comes every {seconds * 1e6:.2f} us" in page
+    assert f"at any clock above {cycles / seconds / 1e9:.2f} GHz" in page
