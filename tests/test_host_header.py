@@ -392,6 +392,40 @@ def test_places_that_are_not_there(probe, rng):
         ("aie::vector<int16, 4> v;", "no register of so many lanes"),
         ("aie::vector<int32, 2> v;", "no register of so many lanes"),
         ("aie::vector<double, 8> v;", "no register of so many lanes"),
+        ("aie::vector<int8, 0> v;", "no register of so many lanes"),
+        ("aie::vector<int8, 1> v;", "no register of so many lanes"),
+        ("aie::vector<uint8, 8> v;", "no register of so many lanes"),
+        ("aie::vector<int16, 128> v;", "no register of so many lanes"),
+        ("aie::vector<int32, 128> v;", "no register of so many lanes"),
+        ("aie::vector<int4, 16> v;", "no register of so many lanes"),
+        ("aie::vector<uint4, 512> v;", "no register of so many lanes"),
+        *((f"aie::accum<acc32, {n}> a;", "no accumulator of so many lanes") for n in (0, 1, 2, 4, 24, 256)),
+        *((f"aie::accum<acc64, {n}> a;", "no accumulator of so many lanes") for n in (0, 1, 2, 12, 128)),
+        ("aie::accum<int32, 16> a;", "acc32 or acc64"),
+        ("aie::accum<accauto, 16> a;", "acc32 or acc64"),
+        ("(void)aie::zeros<acc32, 4>();", "no accumulator of so many lanes"),
+        ("(void)aie::zeros<int8, 8>();", "no register of so many lanes"),
+        ("(void)aie::broadcast<int8, 8>(1);", "no register of so many lanes"),
+        ("int8 *p = nullptr; (void)aie::load_v<8>(p);", "no register of so many lanes"),
+        ("aie::vector<int8, 64> v; (void)v.extract<8>(0);", "no register of so many lanes"),
+        ("aie::vector<int8, 64> v; (void)v.grow<256>();", "no register of so many lanes"),
+        ("aie::vector<int8, 128> v; (void)aie::concat(v, v);", "no register of so many lanes"),
+        ("aie::vector<int16, 8> v; (void)v.pack();", "no register of so many lanes"),
+        ("aie::mask<1> m;", "a power of two from 4 to 128"),
+        ("aie::mask<2> m;", "a power of two from 4 to 128"),
+        ("aie::mask<48> m;", "a power of two from 4 to 128"),
+        ("aie::vector<int8, 64> v; v.data[0] = 1;", "no member named 'data'"),
+        ("aie::vector<int8, 64> v; v.lanes_[0] = 1;", "private member"),
+        ("aie::accum<acc32, 64> a; a.data[0] = 1;", "no member named 'data'"),
+        ("aie::accum<acc32, 64> a; a.lanes_[0] = 1;", "private member"),
+        ("aie::vector<int8, 64> v; v[0] = 1;", "not assignable"),
+        ("aie::vector<int4, 64> v; (void)aie::max(v, v);", "at least 8 bits"),
+        ("aie::vector<int4, 64> v; (void)aie::min(v, v);", "at least 8 bits"),
+        ("aie::vector<int4, 64> v; (void)aie::lt(v, v);", "invalid operands"),
+        ("aie::vector<uint4, 64> v; aie::mask<64> m; (void)aie::select(v, v, m);", "at least 8 bits"),
+        ("aie::vector<int4, 64> v; (void)aie::transpose(v, 8, 8);", "at least 8 bits"),
+        ("aie::vector<int4, 64> v; (void)aie::interleave_zip(v, v, 1);", "at least 8 bits"),
+        ("aie::vector<int4, 64> v; (void)aie::interleave_unzip(v, v, 1);", "at least 8 bits"),
         ("aie::mmul<4, 8, 8, int8> m;", "8x8x8"),
         ("aie::mmul<8, 8, 4, int8> m;", "8x8x8"),
         ("aie::mmul<8, 8, 8, int16> m;", "A is int8 or uint8"),
@@ -412,3 +446,18 @@ def test_what_the_part_does_not_have_does_not_compile(simulator, body, words):
         compiler.kernel(simulator.root / "kernels", KernelObject("refused.o", name, {}))
     assert str(caught.value).startswith("kernels/refused.cc: zig c++: ")
     assert words in compiler.log
+
+
+def test_every_size_the_part_has_compiles(simulator):
+    """Sizes of aie_api's tables for AIE2P; int32 beyond 32 lanes is an array of registers."""
+    sizes = {
+        "int4": (32, 64, 128, 256), "uint4": (32, 64, 128, 256), "int8": (16, 32, 64, 128), "uint8": (16, 32, 64, 128),
+        "int16": (8, 16, 32, 64), "uint16": (8, 16, 32, 64), "int32": (4, 8, 16, 32, 64), "uint32": (4, 8, 16, 32, 64),
+    }  # fmt: skip
+    body = [f"static_assert(sizeof(aie::vector<{t}, {n}>) > 0);" for t, lanes in sizes.items() for n in lanes]
+    body += [f"static_assert(sizeof(aie::accum<acc32, {n}>) == {4 * n});" for n in (8, 16, 32, 64, 128)]
+    body += [f"static_assert(sizeof(aie::accum<acc64, {n}>) == {8 * n});" for n in (4, 8, 16, 32, 64)]
+    body += [f"static_assert(aie::mask<{n}>::size() == {n});" for n in (4, 8, 16, 32, 64, 128)]
+    (simulator.root / "kernels" / "sizes.cc").write_text("#include <aie_api/aie.hpp>\n" + "\n".join(body) + "\n")
+    compiler = Compiler(simulator.toolchain, simulator.root / "cache", simulator.folder())
+    assert compiler.kernel(simulator.root / "kernels", KernelObject("sizes.o", "sizes.cc", {}))

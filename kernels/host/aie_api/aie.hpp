@@ -98,6 +98,38 @@ struct native {
     typedef T type __attribute__((vector_size(Bytes)));
 };
 
+template <typename T, unsigned N>
+inline constexpr unsigned bytes_v = bits_v<T> * N / 8;
+
+template <typename T, unsigned N>
+using native_t = typename native<storage_t<T>, bytes_v<T, N>>::type;
+
+// Accumulators have 256 to 4096 bits: 8 to 128 lanes of 32, 4 to 64 of 64 (aie_api, table of accumulator sizes).
+template <typename Tag, unsigned N>
+inline constexpr bool is_legal_accum_v =
+    (N & (N - 1)) == 0 && (std::is_same_v<Tag, acc32> ? N >= 8 && N <= 128 : N >= 4 && N <= 64);
+
+// The one way to the lanes of a vector or accumulator: on the device they are registers, which no kernel can address.
+struct access {
+    template <typename V>
+    static auto &lanes(V &v) {
+        return v.lanes_;
+    }
+    template <typename V, typename Lanes>
+    static V make(const Lanes &lanes) {
+        return V(lanes);
+    }
+};
+
+template <typename V>
+inline auto &lanes(V &v) {
+    return access::lanes(v);
+}
+template <typename V, typename Lanes>
+inline V make(const Lanes &lanes) {
+    return access::make<V>(lanes);
+}
+
 inline void require(bool holds, const char *what) {
     if (!holds) [[unlikely]]
         elfkiln_violation(what);
@@ -172,7 +204,7 @@ inline void require_shift(int shift, int most, const char *what) { require(shift
 
 template <unsigned N>
 class mask {
-    static_assert(N != 0 && (N & (N - 1)) == 0 && N <= 128, "aie::mask: lanes are a power of two up to 128");
+    static_assert(N >= 4 && (N & (N - 1)) == 0 && N <= 128, "aie::mask: lanes are a power of two from 4 to 128");
 
   public:
     static constexpr unsigned size() { return N; }
@@ -192,7 +224,10 @@ class mask {
         detail::require(lane < N, "aie::mask::test: no such lane");
         return words_[lane / 64] >> lane % 64 & 1;
     }
-    void set(unsigned lane) { words_[lane / 64] |= uint64_t(1) << lane % 64; }
+    void set(unsigned lane) {
+        detail::require(lane < N, "aie::mask::set: no such lane");
+        words_[lane / 64] |= uint64_t(1) << lane % 64;
+    }
 
     mask operator~() const {
         mask result;
@@ -229,17 +264,13 @@ template <typename T, unsigned N>
 class vector {
     static_assert(detail::is_legal_v<T, N>, "aie::vector: AIE2P has no register of so many lanes of this type");
 
+    static constexpr unsigned BYTES = detail::bytes_v<T, N>;
+    using storage = detail::storage_t<T>;
+
   public:
     using value_type = T;
-    using storage = detail::storage_t<T>;
-    static constexpr unsigned BYTES = detail::bits_v<T> * N / 8;
-    static constexpr unsigned KEPT = BYTES / sizeof(storage);
-    using native = typename detail::native<storage, BYTES>::type;
-
-    native data = {};
 
     vector() = default;
-    explicit vector(const native &lanes) : data(lanes) {}
 
     static constexpr unsigned size() { return N; }
     static constexpr unsigned bits() { return 8 * BYTES; }
@@ -247,12 +278,12 @@ class vector {
     storage operator[](unsigned lane) const {
         static_assert(!detail::is_nibble_v<T>, "aie::vector: lanes of half a byte have no value of their own; unpack");
         detail::require(lane < N, "aie::vector: no such lane");
-        return data[lane];
+        return lanes_[lane];
     }
     void set(storage value, unsigned lane) {
         static_assert(!detail::is_nibble_v<T>, "aie::vector: lanes of half a byte have no value of their own; pack");
         detail::require(lane < N, "aie::vector::set: no such lane");
-        data[lane] = value;
+        lanes_[lane] = value;
     }
     storage get(unsigned lane) const { return (*this)[lane]; }
 
@@ -262,16 +293,16 @@ class vector {
         static_assert(M <= N, "aie::vector::extract: a part is no larger than the whole");
         detail::require(index < N / M, "aie::vector::extract: no such part");
         vector<T, M> part;
-        __builtin_memcpy(&part.data, reinterpret_cast<const char *>(&data) + index * vector<T, M>::BYTES,
-                         vector<T, M>::BYTES);
+        __builtin_memcpy(&detail::lanes(part), reinterpret_cast<const char *>(&lanes_) + index * detail::bytes_v<T, M>,
+                         detail::bytes_v<T, M>);
         return part;
     }
     template <unsigned M>
     vector &insert(unsigned index, const vector<T, M> &part) {
         static_assert(M <= N, "aie::vector::insert: a part is no larger than the whole");
         detail::require(index < N / M, "aie::vector::insert: no such part");
-        __builtin_memcpy(reinterpret_cast<char *>(&data) + index * vector<T, M>::BYTES, &part.data,
-                         vector<T, M>::BYTES);
+        __builtin_memcpy(reinterpret_cast<char *>(&lanes_) + index * detail::bytes_v<T, M>, &detail::lanes(part),
+                         detail::bytes_v<T, M>);
         return *this;
     }
     // The lanes above are undefined on the device; here they are zero.
@@ -293,7 +324,7 @@ class vector {
     template <typename U>
     vector<U, BYTES * 8 / detail::bits_v<U>> cast_to() const {
         vector<U, BYTES * 8 / detail::bits_v<U>> result;
-        __builtin_memcpy(&result.data, &data, BYTES);
+        __builtin_memcpy(&detail::lanes(result), &lanes_, BYTES);
         return result;
     }
 
@@ -303,14 +334,14 @@ class vector {
             using U = std::conditional_t<std::is_same_v<T, int4>, int8, uint8>;
             vector<U, N> result;
             for (unsigned i = 0; i < N; ++i) {
-                const unsigned half = data[i / 2] >> 4 * (i % 2) & 15;
-                result.data[i] = static_cast<U>(std::is_same_v<T, int4> && half > 7 ? half - 16 : half);
+                const unsigned half = lanes_[i / 2] >> 4 * (i % 2) & 15;
+                detail::lanes(result)[i] = static_cast<U>(std::is_same_v<T, int4> && half > 7 ? half - 16 : half);
             }
             return result;
         } else {
             static_assert(sizeof(T) == 1, "aie::vector::unpack: from 4 or 8 bits");
             using U = detail::wide_t<T>;
-            return vector<U, N>(__builtin_convertvector(data, typename vector<U, N>::native));
+            return detail::make<vector<U, N>>(__builtin_convertvector(lanes_, detail::native_t<U, N>));
         }
     }
     // The inverse; values that do not fit go by the saturation register.
@@ -320,7 +351,7 @@ class vector {
             using U = std::conditional_t<std::is_signed_v<T>, int8, uint8>;
             vector<U, N> result;
             for (unsigned i = 0; i < N; ++i)
-                result.data[i] = detail::saturate_to<U>(data[i], get_saturation());
+                detail::lanes(result)[i] = detail::saturate_to<U>(lanes_[i], get_saturation());
             return result;
         } else {
             using U = std::conditional_t<std::is_signed_v<T>, int4, uint4>;
@@ -329,14 +360,21 @@ class vector {
             const int least = !std::is_signed_v<T> ? 0 : mode == saturation_mode::symmetric ? -most : -most - 1;
             vector<U, N> result;
             for (unsigned i = 0; i < N; ++i) {
-                int value = data[i];
+                int value = lanes_[i];
                 if (mode != saturation_mode::none)
                     value = value < least ? least : value > most ? most : value;
-                result.data[i / 2] |= static_cast<uint8>((value & 15) << 4 * (i % 2));
+                detail::lanes(result)[i / 2] |= static_cast<uint8>((value & 15) << 4 * (i % 2));
             }
             return result;
         }
     }
+
+  private:
+    friend detail::access;
+
+    explicit vector(const detail::native_t<T, N> &lanes) : lanes_(lanes) {}
+
+    detail::native_t<T, N> lanes_ = {};
 };
 
 template <typename U, typename T, unsigned N>
@@ -347,13 +385,13 @@ auto vector_cast(const vector<T, N> &v) {
 template <typename Tag, unsigned N>
 class accum {
     static_assert(std::is_same_v<Tag, acc32> || std::is_same_v<Tag, acc64>, "aie::accum: acc32 or acc64");
-    static_assert(N != 0 && (N & (N - 1)) == 0 && N <= 128, "aie::accum: AIE2P has no accumulator of so many lanes");
+    static_assert(detail::is_legal_accum_v<Tag, N>, "aie::accum: AIE2P has no accumulator of so many lanes");
+
+    using value = std::conditional_t<std::is_same_v<Tag, acc32>, int32, int64_t>;
+    using native = typename detail::native<value, N * sizeof(value)>::type;
 
   public:
-    using value_type = std::conditional_t<std::is_same_v<Tag, acc32>, int32, int64_t>;
-    using native = typename detail::native<value_type, N * sizeof(value_type)>::type;
-
-    native data = {};
+    using value_type = Tag;
 
     accum() = default;
     template <typename T>
@@ -368,29 +406,34 @@ class accum {
         if constexpr (sizeof(T) == 4 && std::is_same_v<Tag, acc32>)
             detail::require(up == 0, "aie::accum::from_vector: AIE2P ignores a shift from 32 bits to acc32");
         detail::require_shift(up, 31, "aie::accum::from_vector: the shift is not in 0..31");
-        using unsigned_native = typename detail::native<std::make_unsigned_t<value_type>, sizeof(native)>::type;
-        data = native(unsigned_native(__builtin_convertvector(v.data, native)) << up);
+        using unsigned_native = typename detail::native<std::make_unsigned_t<value>, sizeof(native)>::type;
+        lanes_ = native(unsigned_native(__builtin_convertvector(detail::lanes(v), native)) << up);
     }
 
     template <typename T>
     vector<T, N> to_vector(int down = 0) const {
         if constexpr (sizeof(T) == 4 && std::is_same_v<Tag, acc32>) {
             detail::require(down == 0, "aie::accum::to_vector: AIE2P ignores a shift from acc32 to 32 bits");
-            return vector<T, N>(__builtin_convertvector(data, typename vector<T, N>::native));
+            return detail::make<vector<T, N>>(__builtin_convertvector(lanes_, detail::native_t<T, N>));
         } else {
             detail::require_shift(down, 31, "aie::accum::to_vector: the shift is not in 0..31");
             vector<T, N> result;
             for (unsigned i = 0; i < N; ++i)
-                result.data[i] = detail::shift_round_saturate<T>(data[i], down);
+                detail::lanes(result)[i] = detail::shift_round_saturate<T>(lanes_[i], down);
             return result;
         }
     }
+
+  private:
+    friend detail::access;
+
+    native lanes_ = {};
 };
 
 // Bytes a load or store must be aligned to: the register's own up to 512 bits.
 namespace detail {
 template <typename T, unsigned N>
-inline constexpr unsigned alignment_v = vector<T, N>::BYTES < 64 ? vector<T, N>::BYTES : 64;
+inline constexpr unsigned alignment_v = bytes_v<T, N> < 64 ? bytes_v<T, N> : 64;
 } // namespace detail
 
 template <unsigned N, typename T>
@@ -400,7 +443,7 @@ inline vector<std::remove_cv_t<T>, N> load_v(T *from) {
     detail::require(reinterpret_cast<uintptr_t>(from) % detail::alignment_v<std::remove_cv_t<T>, N> == 0,
                     "aie::load_v: the address is not aligned to the vector (16, 32 or 64 bytes)");
     V result;
-    __builtin_memcpy(&result.data, from, V::BYTES);
+    __builtin_memcpy(&detail::lanes(result), from, sizeof result);
     return result;
 }
 
@@ -409,7 +452,7 @@ inline T *store_v(T *to, const vector<T, N> &v) {
     static_assert(!detail::is_nibble_v<T>, "aie::store_v: an int4 pointer steps by whole bytes");
     detail::require(reinterpret_cast<uintptr_t>(to) % detail::alignment_v<T, N> == 0,
                     "aie::store_v: the address is not aligned to the vector (16, 32 or 64 bytes)");
-    __builtin_memcpy(to, &v.data, vector<T, N>::BYTES);
+    __builtin_memcpy(to, &detail::lanes(v), sizeof v);
     return to;
 }
 
@@ -424,7 +467,7 @@ inline auto zeros() {
 template <typename T, unsigned N>
 inline vector<T, N> broadcast(detail::storage_t<T> value) {
     static_assert(!detail::is_nibble_v<T>, "aie::broadcast: at least 8 bits");
-    return vector<T, N>(typename vector<T, N>::native{} + value);
+    return detail::make<vector<T, N>>(detail::native_t<T, N>{} + value);
 }
 
 template <typename T, unsigned N, typename... More>
@@ -440,48 +483,49 @@ inline auto concat(const vector<T, N> &first, const More &...more) {
 // Lane by lane. Sums and differences wrap, as the vector unit's do.
 namespace detail {
 template <typename T, unsigned N>
-using unsigned_of = typename native<std::make_unsigned_t<T>, vector<T, N>::BYTES>::type;
+using unsigned_of = typename native<std::make_unsigned_t<T>, bytes_v<T, N>>::type;
 } // namespace detail
 
 template <typename T, unsigned N>
 inline vector<T, N> add(const vector<T, N> &a, const vector<T, N> &b) {
     using U = detail::unsigned_of<T, N>;
-    return vector<T, N>(typename vector<T, N>::native(U(a.data) + U(b.data)));
+    return detail::make<vector<T, N>>(detail::native_t<T, N>(U(detail::lanes(a)) + U(detail::lanes(b))));
 }
 
 template <typename T, unsigned N>
 inline vector<T, N> sub(const vector<T, N> &a, const vector<T, N> &b) {
     using U = detail::unsigned_of<T, N>;
-    return vector<T, N>(typename vector<T, N>::native(U(a.data) - U(b.data)));
+    return detail::make<vector<T, N>>(detail::native_t<T, N>(U(detail::lanes(a)) - U(detail::lanes(b))));
 }
 
 template <typename T, unsigned N>
 inline vector<T, N> bit_and(const vector<T, N> &a, const vector<T, N> &b) {
-    return vector<T, N>(a.data & b.data);
+    return detail::make<vector<T, N>>(detail::lanes(a) & detail::lanes(b));
 }
 
 template <typename T, unsigned N>
 inline vector<T, N> bit_or(const vector<T, N> &a, const vector<T, N> &b) {
-    return vector<T, N>(a.data | b.data);
+    return detail::make<vector<T, N>>(detail::lanes(a) | detail::lanes(b));
 }
 
 template <typename T, unsigned N>
 inline vector<T, N> max(const vector<T, N> &a, const vector<T, N> &b) {
-    return vector<T, N>(__builtin_elementwise_max(a.data, b.data));
+    static_assert(!detail::is_nibble_v<T>, "aie::max: at least 8 bits");
+    return detail::make<vector<T, N>>(__builtin_elementwise_max(detail::lanes(a), detail::lanes(b)));
 }
 
 template <typename T, unsigned N>
 inline vector<T, N> min(const vector<T, N> &a, const vector<T, N> &b) {
-    return vector<T, N>(__builtin_elementwise_min(a.data, b.data));
+    static_assert(!detail::is_nibble_v<T>, "aie::min: at least 8 bits");
+    return detail::make<vector<T, N>>(__builtin_elementwise_min(detail::lanes(a), detail::lanes(b)));
 }
 
 namespace detail {
 template <typename T, unsigned N, typename Compare>
 inline mask<N> compare(const vector<T, N> &a, const vector<T, N> &b, Compare holds) {
-    static_assert(N <= 128, "aie::mask: at most 128 lanes");
     mask<N> result;
     for (unsigned i = 0; i < N; ++i)
-        if (holds(a.data[i], b.data[i]))
+        if (holds(detail::lanes(a)[i], detail::lanes(b)[i]))
             result.set(i);
     return result;
 }
@@ -505,9 +549,10 @@ inline mask<N> eq(const vector<T, N> &a, const vector<T, N> &b) {
 // A set lane of the mask picks from `b`.
 template <typename T, unsigned N>
 inline vector<T, N> select(const vector<T, N> &a, const vector<T, N> &b, const mask<N> &m) {
+    static_assert(!detail::is_nibble_v<T>, "aie::select: at least 8 bits");
     vector<T, N> result;
     for (unsigned i = 0; i < N; ++i)
-        result.data[i] = m.test(i) ? b.data[i] : a.data[i];
+        detail::lanes(result)[i] = m.test(i) ? detail::lanes(b)[i] : detail::lanes(a)[i];
     return result;
 }
 
@@ -518,7 +563,7 @@ inline vector<T, N> downshift(const vector<T, N> &v, unsigned shift) {
     detail::require_shift(int(shift), 31, "aie::downshift: the shift is not in 0..31");
     vector<T, N> result;
     for (unsigned i = 0; i < N; ++i)
-        result.data[i] = detail::shift_round_saturate<T>(int64_t(v.data[i]), int(shift));
+        detail::lanes(result)[i] = detail::shift_round_saturate<T>(int64_t(detail::lanes(v)[i]), int(shift));
     return result;
 }
 
@@ -527,7 +572,7 @@ inline vector<T, N> upshift(const vector<T, N> &v, unsigned shift) {
     detail::require_shift(int(shift), 31, "aie::upshift: the shift is not in 0..31");
     vector<T, N> result;
     for (unsigned i = 0; i < N; ++i)
-        result.data[i] = detail::saturate_to<T>(int64_t(uint64_t(int64_t(v.data[i])) << shift), get_saturation());
+        detail::lanes(result)[i] = detail::saturate_to<T>(int64_t(uint64_t(int64_t(detail::lanes(v)[i])) << shift), get_saturation());
     return result;
 }
 
@@ -535,19 +580,21 @@ template <typename TA, typename TB, unsigned N>
 inline accum<acc32, N> mul(const vector<TA, N> &a, const vector<TB, N> &b) {
     static_assert(sizeof(TA) == 1 && sizeof(TB) == 1, "aie::mul: 8-bit lanes");
     accum<acc32, N> result;
-    using native = typename accum<acc32, N>::native;
-    result.data = __builtin_convertvector(a.data, native) * __builtin_convertvector(b.data, native);
+    using native = typename detail::native<int32, 4 * N>::type;
+    detail::lanes(result) =
+        __builtin_convertvector(detail::lanes(a), native) * __builtin_convertvector(detail::lanes(b), native);
     return result;
 }
 
 // `v` is rows x columns, row by row; the result is columns x rows.
 template <typename T, unsigned N>
 inline vector<T, N> transpose(const vector<T, N> &v, unsigned rows, unsigned columns) {
+    static_assert(!detail::is_nibble_v<T>, "aie::transpose: at least 8 bits");
     detail::require(rows * columns == N, "aie::transpose: rows times columns is not the number of lanes");
     vector<T, N> result;
     for (unsigned i = 0; i < rows; ++i)
         for (unsigned j = 0; j < columns; ++j)
-            result.data[j * rows + i] = v.data[i * columns + j];
+            detail::lanes(result)[j * rows + i] = detail::lanes(v)[i * columns + j];
     return result;
 }
 
@@ -561,12 +608,13 @@ inline void require_chunk(unsigned chunk, unsigned lanes, const char *what) {
 template <typename T, unsigned N>
 inline std::pair<vector<T, N>, vector<T, N>> interleave_zip(const vector<T, N> &a, const vector<T, N> &b,
                                                             unsigned chunk) {
+    static_assert(!detail::is_nibble_v<T>, "aie::interleave_zip: at least 8 bits");
     detail::require_chunk(chunk, N, "aie::interleave_zip: the chunk is no power of two up to the number of lanes");
     std::pair<vector<T, N>, vector<T, N>> result;
     for (unsigned i = 0; i < 2 * N; ++i) {
         const unsigned lane = i / (2 * chunk) * chunk + i % chunk;
-        const T value = i / chunk % 2 ? b.data[lane] : a.data[lane];
-        (i < N ? result.first : result.second).data[i % N] = value;
+        const T value = i / chunk % 2 ? detail::lanes(b)[lane] : detail::lanes(a)[lane];
+        detail::lanes(i < N ? result.first : result.second)[i % N] = value;
     }
     return result;
 }
@@ -575,12 +623,13 @@ inline std::pair<vector<T, N>, vector<T, N>> interleave_zip(const vector<T, N> &
 template <typename T, unsigned N>
 inline std::pair<vector<T, N>, vector<T, N>> interleave_unzip(const vector<T, N> &a, const vector<T, N> &b,
                                                               unsigned chunk) {
+    static_assert(!detail::is_nibble_v<T>, "aie::interleave_unzip: at least 8 bits");
     detail::require_chunk(chunk, N, "aie::interleave_unzip: the chunk is no power of two up to the number of lanes");
     std::pair<vector<T, N>, vector<T, N>> result;
     for (unsigned i = 0; i < 2 * N; ++i) {
         const unsigned lane = i / (2 * chunk) * chunk + i % chunk;
-        const T value = i < N ? a.data[i] : b.data[i - N];
-        (i / chunk % 2 ? result.second : result.first).data[lane] = value;
+        const T value = i < N ? detail::lanes(a)[i] : detail::lanes(b)[i - N];
+        detail::lanes(i / chunk % 2 ? result.second : result.first)[lane] = value;
     }
     return result;
 }
@@ -600,7 +649,7 @@ class mmul {
     using accum_type = accum<acc32, size_C>;
 
     mmul() = default;
-    mmul(const accum_type &value) : set_(true) { keep(value.data); }
+    mmul(const accum_type &value) : set_(true) { __builtin_memcpy(rows_, &detail::lanes(value), sizeof rows_); }
     template <typename T>
     mmul(const vector<T, size_C> &value, int shift = 0) : mmul(accum_type(value, shift)) {}
 
@@ -620,7 +669,7 @@ class mmul {
     accum_type to_accum() const {
         detail::require(set_, "aie::mmul: read before any mul, mac or value; its contents are undefined");
         accum_type result;
-        __builtin_memcpy(&result.data, rows_, sizeof rows_);
+        __builtin_memcpy(&detail::lanes(result), rows_, sizeof rows_);
         return result;
     }
     template <typename T>
@@ -633,13 +682,11 @@ class mmul {
     typedef uint32 unsigned_row __attribute__((vector_size(32)));
     typedef int16 pairs __attribute__((vector_size(32)));
 
-    void keep(const typename accum_type::native &value) { __builtin_memcpy(rows_, &value, sizeof rows_); }
-
     // Rows 2p and 2p + 1 of B side by side, in 16 bits: lane 2c is B[2p][c], lane 2c + 1 B[2p + 1][c].
     static pairs pair_rows(const vector<TB, size_B> &b, unsigned p) {
         typedef TB bytes __attribute__((vector_size(16)));
         bytes two;
-        __builtin_memcpy(&two, reinterpret_cast<const char *>(&b.data) + 16 * p, 16);
+        __builtin_memcpy(&two, reinterpret_cast<const char *>(&detail::lanes(b)) + 16 * p, 16);
         two = __builtin_shufflevector(two, two, 0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15);
         return __builtin_convertvector(two, pairs);
     }
@@ -649,7 +696,7 @@ class mmul {
         typedef TA bytes __attribute__((vector_size(16)));
         typedef int64_t halves __attribute__((vector_size(16)));
         int64_t half;
-        __builtin_memcpy(&half, reinterpret_cast<const char *>(&a.data) + 8 * i, 8);
+        __builtin_memcpy(&half, reinterpret_cast<const char *>(&detail::lanes(a)) + 8 * i, 8);
         return row(__builtin_convertvector(bytes(halves{half, half}), pairs));
     }
 
