@@ -337,16 +337,7 @@ def test_a_lock_that_a_core_gives_may_be_cleared_once_that_is_known(simulator):
 # Tasks and load_pdi.
 
 
-def test_a_free_that_only_luck_makes_safe(simulator):
-    """The fill of column 1 is done here when column 0 is, and nothing says so on the array."""
-    steps = (*GRANT, StartTask(1), StartTask(2), StartTask(0), AwaitTask(0), FreeTask(1), AwaitTask(2))
-    line = failure_of(simulator, two_columns(*steps))
-    assert line.startswith("main_seq step 7 (free task 1, which fills in_1): it may still run: nothing the sequence")
-    steps = (*GRANT, StartTask(1), StartTask(2), StartTask(0), AwaitTask(0), AwaitTask(2), FreeTask(1))
-    assert result_of(simulator, two_columns(*steps)) == [3, 8]
-
-
-def sunk(awaited):
+def sunk(awaited, *more):
     """in goes to a core that keeps nothing and makes nothing; out comes from another one."""
     fifos = [fifo("in", SHIM, CORE), fifo("there", SHIM, NEXT), fifo("out", NEXT, SHIM)]
     take = (Acquire(0, "in", "consume", 1), Release("in", "consume", 1))
@@ -355,7 +346,7 @@ def sunk(awaited):
         task(0, "in", 0, 2048, token=awaited), task(1, "there", 1, 4096), task(2, "out", 2, 4096, token=True)
     ]  # fmt: skip
     steps = [LOAD, StartTask(0), StartTask(1), StartTask(2), AwaitTask(2), FreeTask(1)]
-    return design(fifos, cores, tasks, steps=(*steps, *([AwaitTask(0)] if awaited else [])))
+    return design(fifos, cores, tasks, steps=(*steps, *([AwaitTask(0)] if awaited else []), *more))
 
 
 def test_a_fill_that_nothing_awaited_depends_on(simulator):
@@ -363,6 +354,14 @@ def test_a_fill_that_nothing_awaited_depends_on(simulator):
     assert line.startswith("main_seq ends: task 0, which fills in, may still run: nothing that was awaited depends on")
     source = np.arange(4096).astype(np.int8)
     assert np.array_equal(simulator.elf(sunk(awaited=True), relay_kernel()).run(source, source.copy()), source)
+
+
+def test_a_free_that_only_luck_makes_safe(simulator):
+    """The fill is done here when the drain is, and nothing says so on the array."""
+    line = failure_of(simulator, sunk(False, FreeTask(0)), relay_kernel())
+    assert line.startswith("main_seq step 6 (free task 0, which fills in): it may still run: nothing the sequence")
+    steps = (*GRANT, StartTask(1), StartTask(2), StartTask(0), AwaitTask(0), AwaitTask(2), FreeTask(1))
+    assert result_of(simulator, two_columns(*steps)) == [3, 8]
 
 
 def test_a_task_configured_before_load_pdi(simulator):
