@@ -68,6 +68,9 @@ class StandInBuilder:
         """Return the tools' name."""
         return "stand-in 1.0"
 
+    def prepare(self):
+        """Need nothing."""
+
     def sources(self, generator):
         """Return one source."""
         return {"stand-in": self.source, "kernels": ",".join(kernel.source for kernel in generator.kernels)}

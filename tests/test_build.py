@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import io
+import json
 import multiprocessing
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,7 +20,7 @@ import yaml
 from conftest import TINY_NAMES, TINY_RECIPES, StandInBuilder, make_project
 from elfkiln.artifacts import all_artifacts, find_artifact, read_log
 from elfkiln.build import build_elfs
-from elfkiln.errors import BuildFailed
+from elfkiln.errors import BuildFailed, Refused
 from elfkiln.names import ArtifactName
 from elfkiln.progress import Progress
 from elfkiln.registry import load_registry
@@ -286,6 +288,94 @@ def test_kill_9_at_any_moment_leaves_whole_artifacts_and_the_next_run_ends_the_w
     assert len(load_registry(project.registry_file).entries("sim")) == TINY_NAMES
     # The killed builds' private folders are gone.
     assert [path for path in (project.out / "work").iterdir() if path.is_dir()] == []
+
+
+def test_a_lost_index_is_made_again(project, stand_in):
+    elfs(project, stand_in)
+    index = project.store / "index.json"
+    before = index.read_bytes()
+    index.unlink()
+    again = StandInBuilder(stand_in.pin)
+    assert elfs(project, again).exit_code == 0
+    assert again.built == []
+    table = json.loads(index.read_bytes())
+    refs = {entry["annotations"]["org.opencontainers.image.ref.name"] for entry in table["manifests"]}
+    kept = {entry["annotations"]["org.opencontainers.image.ref.name"] for entry in json.loads(before)["manifests"]}
+    assert refs == {ref for ref in kept if ref.startswith("recipe-")}
+
+
+def test_two_models_that_want_one_name_with_other_columns_are_told_and_neither_wins(project, stand_in):
+    elfs(project, stand_in)
+    before = load_registry(project.registry_file).entries("sim")
+    evil = project.plans / "evil"
+    evil.mkdir()
+    text = (project.plans / "tiny" / "roles.yaml").read_text().replace("model: tiny", "model: evil")
+    (evil / "roles.yaml").write_text(text.replace("N: 768, columns: 2", "N: 768, columns: 3"))
+    report = build_elfs(project, stand_in, [model_requirements(project, "evil")])
+    assert report.exit_code == 2
+    assert [failure.key for failure in report.failures] == [QKV, QKV.replace(".elf", "_m16.elf")]
+    assert "evil: 3, tiny: 2" in report.failures[0].reason
+    assert load_registry(project.registry_file).entries("sim")[QKV] == before[QKV]
+    both = [model_requirements(project, model) for model in ("evil", "tiny")]
+    assert [failure.key for failure in build_elfs(project, stand_in, both).failures] == [
+        QKV,
+        QKV.replace(".elf", "_m16.elf"),
+    ]
+
+
+def test_a_table_that_changes_its_mind_about_columns_is_built_anew(project, stand_in):
+    elfs(project, stand_in)
+    roles = project.plans / "tiny" / "roles.yaml"
+    roles.write_text(roles.read_text().replace("N: 768, columns: 2", "N: 768, columns: 3"))
+    assert elfs(project, stand_in).exit_code == 0
+    assert load_registry(project.registry_file).entries("sim")[QKV].columns == 3
+
+
+def test_a_failed_tool_on_a_full_disk_is_told_as_a_full_disk(project, stand_in, monkeypatch):
+    usage = shutil.disk_usage(project.root)
+    monkeypatch.setattr("elfkiln.files.shutil.disk_usage", lambda _: usage._replace(free=4096))
+    stand_in.fail_for = "M, K, N = 128, 256, 768"
+    (failure,) = elfs(project, stand_in).failures
+    assert "no space left on the device" in failure.reason
+    assert failure.exit_code == 2
+
+
+def test_tools_that_are_not_the_locked_ones_are_refused_once_and_only_when_needed(project, stand_in, monkeypatch):
+    def refuse():
+        raise Refused("zig is another")
+
+    monkeypatch.setattr(stand_in, "prepare", refuse)
+    with pytest.raises(Refused, match="zig is another"):
+        elfs(project, stand_in)
+    assert stand_in.built == []
+    monkeypatch.undo()
+    elfs(project, stand_in)
+    monkeypatch.setattr(stand_in, "prepare", refuse)
+    assert elfs(project, stand_in).exit_code == 0
+
+
+def test_an_interrupt_gives_the_terminal_back(project, stand_in, monkeypatch):
+    stream = io.StringIO()
+    show = Progress(stream, live=True)
+
+    def interrupt(_self, _todo, _jobs):
+        show.start(1)
+        show.begin("a.elf")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("elfkiln.build._Run.all", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        elfs(project, stand_in, progress=show)
+    assert show._live is None
+
+
+def test_a_reader_that_goes_away_does_not_stop_the_build(project, stand_in):
+    class Gone(io.StringIO):
+        def write(self, _text):
+            raise BrokenPipeError
+
+    assert elfs(project, stand_in, progress=Progress(Gone())).exit_code == 0
+    assert len(load_registry(project.registry_file).entries("sim")) == TINY_NAMES
 
 
 def test_an_elf_that_is_not_what_its_name_says_is_never_registered(project, stand_in, monkeypatch):

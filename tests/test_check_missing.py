@@ -49,7 +49,8 @@ def test_nothing_built_names_every_gap_in_the_engines_words(project, capsys):
     assert len(missing) == TINY_NAMES
     assert f"missing full ELF kernels/{QKV}" in missing
     assert f"missing full ELF kernels-m16/{TWIN}" in missing
-    assert lines[-1] == f"tiny: {TINY_NAMES} of {TINY_NAMES} names missing for target sim; run doit elfs model=tiny"
+    remedy = "run doit elfs model=tiny target=sim"
+    assert lines[-1] == f"tiny: {TINY_NAMES} of {TINY_NAMES} names missing for target sim; {remedy}"
 
 
 @pytest.mark.parametrize("damage", ["flip", "truncate", "stub", "empty", "delete"])
@@ -122,6 +123,19 @@ def test_a_dropped_entry_is_seen_although_the_index_named_it(built, capsys):
     capsys.readouterr()
     assert check(built, "model=tiny") == 1
     assert f"missing full ELF kernels/{QKV}\n  not registered" in capsys.readouterr().out
+
+
+def test_where_the_index_cannot_be_written_the_answer_comes_without_it(built, capsys):
+    (built.out / "index").write_text("a file in place of the folder")
+    assert check(built, "model=tiny") == 0
+    assert "all there and their bytes verify" in capsys.readouterr().out
+
+
+def test_a_disagreeing_decision_config_is_seen(built):
+    """decision_config.json beside a plan must agree with it; the index names it among its sources."""
+    assert check(built, "model=tiny") == 0
+    (built.plans / "tiny" / "decision_config.json").write_text("{}")
+    assert fast_check.read_index(str(built.root), "tiny") is None
 
 
 @pytest.mark.parametrize("text", ["", "elfkiln-check-index/1\n", "elfkiln-check-index/1\nrow\tsim\n", "\x00", "end\n"])

@@ -12,6 +12,7 @@ import pytest
 from conftest import CHECKOUT
 from elfkiln.cli import VERBS, main
 from elfkiln.cli.arguments import Spec, parse
+from elfkiln.doit_tasks import run_verb
 from elfkiln.errors import Refused
 from elfkiln.project import find_project
 
@@ -82,6 +83,37 @@ def test_list_names_the_models_and_what_is_registered(project, capsys):
         "target": "sim",
         "models": [{"model": "tiny", "layout": "b8", "names": 8, "registered": 0}],
     }
+
+
+def test_a_key_given_twice_is_refused():
+    with pytest.raises(Refused, match="model= is given twice: model=a and model=b"):
+        parse("verb", SPEC, ["one", "model=a", "model=b"])
+
+
+@pytest.mark.parametrize("verb", [["list"], ["check-missing", "model=bonsai2-27b"]])
+def test_a_full_standard_output_is_one_line_and_no_success(verb):
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "elfkiln", *verb],
+            cwd=CHECKOUT,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+        )
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert "No space left on device" in done.stderr
+
+
+def test_a_relative_path_is_meant_from_where_the_wrapper_was_called(project, tmp_path, monkeypatch, capsys):
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.setenv("ELFKILN_CALLED_FROM", str(elsewhere))
+    run_verb("check-missing", ["model=tiny", "dir=here", f"root={project.root}"])
+    run_verb("plan", ["absent", f"--out={elsewhere / 'x'}"])
+    assert "absent" in capsys.readouterr().err
+    assert os.getcwd() != str(elsewhere)
 
 
 def doit(*words, cwd=CHECKOUT):

@@ -134,6 +134,42 @@ def test_verify_reports_an_elf_that_ends_in_a_message(tmp_path):
     assert all(not result.passed for result in results if result.names[0].startswith("full_i8"))
 
 
+def test_verify_runs_what_is_registered_or_says_so(tmp_path):
+    """A registry entry of other bytes, of another recipe, and a blob that is a stub: none is passed over."""
+    project = make_project(tmp_path / "project")
+    wanted = model_requirements(project, "tiny")
+    builder = builder_for(project, "sim")
+    assert build_elfs(project, builder, [wanted]).exit_code == 0
+    text = project.registry_file.read_text()
+    entry = load_registry(project.registry_file).entries("sim")[QKV]
+
+    def reasons():
+        results = verify_set(project, builder, wanted, jobs=2, say=lambda _: None)
+        return [result.line() for result in results if not result.passed]
+
+    project.registry_file.write_text(text.replace(f"sha256:{entry.elf}", "sha256:" + "1" * 64))
+    assert any("same recipe, other bytes" in line and QKV in line for line in reasons())
+    project.registry_file.write_text(text.replace(f"sha256:{entry.recipe}", "sha256:" + "2" * 64))
+    assert any("registered from another recipe" in line and QKV in line for line in reasons())
+    project.registry_file.write_text(text)
+    blob = Store(project.store).path(entry.elf)
+    blob.chmod(0o644)
+    blob.write_bytes(b"\x7fELF" + bytes(55))
+    assert any("is damaged" in line and QKV in line for line in reasons())
+
+
+def test_a_project_below_a_folder_of_other_letters(tmp_path):
+    project = make_project(tmp_path / "ü 文件")
+    done = subprocess.run(
+        [sys.executable, "-m", "elfkiln", "elfs", "model=tiny", f"root={project.root}"],
+        env={"PATH": os.environ["PATH"], "LC_ALL": "C"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_nothing_compared_is_no_success():
     assert exit_code_of([]) == 1
 
@@ -214,7 +250,9 @@ def test_zig_of_other_bytes_is_refused_before_anything_is_built(tmp_path, capsys
     lock = project.lock_file
     lock.write_text(re.sub(r'zig_sha256 = "[0-9a-f]{64}"', f'zig_sha256 = "{"0" * 64}"', lock.read_text()))
     assert main(["elfs", f"root={project.root}", "model=tiny"]) == 2
-    assert "is not the one in toolchain.lock" in capsys.readouterr().out
+    error = capsys.readouterr().err
+    assert "is not the one in toolchain.lock" in error
+    assert error.count("\n") == 1
     assert not project.registry_file.exists()
 
 

@@ -70,6 +70,11 @@ def test_damage_and_a_lost_registration_are_told_apart(built, stand_in):
     path.chmod(0o644)
     path.write_bytes(b"x")
     assert explain(built, stand_in, QKV).state == "bytes damaged or gone"
+    path.unlink()
+    assert explain(built, stand_in, QKV).state == "bytes damaged or gone"
+    build_elfs(built, stand_in, [model_requirements(built, "tiny")])
+    (built.store / "index.json").unlink()
+    assert explain(built, stand_in, QKV).state == "up to date"
 
 
 def test_a_name_nobody_asks_for_is_refused(built, stand_in):
@@ -94,6 +99,15 @@ def test_lookup_of_a_pattern(built, capsys):
     assert [line.split()[0] for line in lines] == [QKV, QKV.replace(".elf", "_m16.elf")]
     assert main(["lookup", f"root={built.root}", "nothing*"]) == 2
     assert "nothing*" in capsys.readouterr().err
+
+
+def test_lookup_of_one_name(built, capsys):
+    assert main(["lookup", f"root={built.root}", QKV]) == 0
+    assert capsys.readouterr().out.startswith(f"{QKV}  sha256:")
+    assert main(["lookup", f"root={built.root}", "full_i8_QKV_K4096_N6144.elf"]) == 1
+    assert capsys.readouterr().out == "full_i8_QKV_K4096_N6144.elf  not registered for target sim\n"
+    assert main(["lookup", f"root={built.root}", "no_name.elf"]) == 2
+    assert "artifact name" in capsys.readouterr().err
 
 
 def test_lookup_of_what_is_not_registered_is_code_1(project, capsys):

@@ -54,7 +54,7 @@ def test_the_lock_has_every_digest_and_no_place_or_time(built, tmp_path):
     put(built, tmp_path / "model")
     text = (tmp_path / "model" / "kernels.lock.json").read_text()
     table = json.loads(text)
-    assert (table["model"], table["layout"], table["target"]) == ("tiny", "b8", "sim")
+    assert (table["sets"], table["target"]) == ([{"model": "tiny", "layout": "b8"}], "sim")
     assert len(table["artifacts"]) == TINY_NAMES
     row = table["artifacts"][f"kernels/{QKV}"]
     data = (tmp_path / "model" / "kernels" / QKV).read_bytes()
@@ -63,6 +63,20 @@ def test_the_lock_has_every_digest_and_no_place_or_time(built, tmp_path):
     assert str(tmp_path) not in text
     put(built, tmp_path / "other")
     assert (tmp_path / "other" / "kernels.lock.json").read_text() == text
+
+
+def test_a_second_set_in_one_folder_keeps_the_first_listed(built, stand_in, tmp_path):
+    put(built, tmp_path)
+    rows = model_requirements(built, "tiny", "rm")
+    assert build_elfs(built, stand_in, [rows]).exit_code == 0
+    install(built, "sim", rows, tmp_path)
+    table = json.loads((tmp_path / "kernels.lock.json").read_text())
+    assert [one["layout"] for one in table["sets"]] == ["b8", "rm"]
+    assert len(table["artifacts"]) == 2 * TINY_NAMES
+    # What is no longer there is no longer listed.
+    (tmp_path / "kernels" / QKV).unlink()
+    install(built, "sim", rows, tmp_path)
+    assert f"kernels/{QKV}" not in json.loads((tmp_path / "kernels.lock.json").read_text())["artifacts"]
 
 
 def test_a_second_install_changes_nothing(built, tmp_path):
@@ -137,7 +151,7 @@ def test_artifacts_of_two_targets_never_mix(built, tmp_path):
     assert tree(tmp_path) == before
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", "[" * 100000])
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"target": "sim", "sets": [], "artifacts": []}', "[" * 100000])
 def test_a_lock_file_that_is_none_is_refused(built, tmp_path, text):
     (tmp_path / "kernels.lock.json").write_text(text)
     with pytest.raises(Refused, match=r"not a kernels\.lock\.json"):

@@ -143,6 +143,14 @@ def test_the_geometries_of_a_sealed_elf_are_checked(tmp_path, value):
         load_registry(path)
 
 
+def test_a_key_given_twice_is_refused(tmp_path):
+    text = dump_registry(Registry({"sim": {G: entry("a")}})).decode()
+    path = tmp_path / "registry.yaml"
+    path.write_text(text + text[text.index(f"    {G}:") :])
+    with pytest.raises(Refused, match=f"key {G} stands twice"):
+        load_registry(path)
+
+
 def test_a_name_that_is_no_artifact_name_is_refused(tmp_path):
     path = tmp_path / "registry.yaml"
     path.write_bytes(dump_registry(Registry({"sim": {G: entry("a")}})).replace(b"full_i8_G", b"../full_i8_G"))

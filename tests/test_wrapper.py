@@ -15,7 +15,7 @@ STUB_PYTHON = """\
 echo "venv-python $*" >> "{log}"
 case "$*" in
     *"-m pip"*) exit {pip_code} ;;
-    *"-m doit"*) shift 2; echo "doit got: $*" ;;
+    *"-m doit"*) shift 2; echo "doit got: $*"; echo "from $ELFKILN_CALLED_FROM" >> "{log}" ;;
 esac
 """
 FAKE_PYTHON = """\
@@ -33,11 +33,12 @@ class Bench:
 
     def __init__(self, root):
         self.root = root
+        root.mkdir(exist_ok=True)
         self.bin = root / "bin"
         self.bin.mkdir()
         self.log = root / "log"
         self.stub = root / "stub"
-        for name in ("doit", "requirements.txt", "pyproject.toml"):
+        for name in ("doit", "requirements.txt", "pyproject.toml", "dodo.py"):
             shutil.copy(CHECKOUT / name, root / name)
         self.set(version_code=0, pip_code=0)
 
@@ -48,17 +49,21 @@ class Bench:
         python.write_text(FAKE_PYTHON.format(version_code=version_code, stub=self.stub))
         python.chmod(0o755)
 
-    def run(self, *words, cwd=None):
-        """Run the wrapper with nothing but the stand-in python and the base tools on PATH."""
+    def path(self):
+        """Return a PATH with nothing but the stand-in python and the base tools."""
         tools = self.root / "tools"
         tools.mkdir(exist_ok=True)
-        for tool in ("sh", "dirname", "cat", "cmp", "rm", "mkdir", "mv", "cp", "chmod", "sleep"):
+        for tool in ("sh", "dirname", "cat", "cmp", "rm", "mkdir", "mv", "cp", "chmod", "sleep", "readlink"):
             if not (tools / tool).exists():
                 (tools / tool).symlink_to(shutil.which(tool))
+        return f"{self.bin}:{tools}"
+
+    def run(self, *words, cwd=None):
+        """Run the wrapper."""
         return subprocess.run(
             ["/bin/sh", str(self.root / "doit"), *words],
             cwd=cwd or self.root,
-            env={"PATH": f"{self.bin}:{tools}"},
+            env={"PATH": self.path()},
             capture_output=True,
             text=True,
             timeout=60,
@@ -87,6 +92,40 @@ def test_it_runs_from_any_folder(bench, tmp_path):
     elsewhere = tmp_path / "else where"
     elsewhere.mkdir()
     assert bench.run("list", cwd=elsewhere).stdout == "doit got: list\n"
+
+
+def test_a_folder_with_blanks_and_other_letters(tmp_path):
+    bench = Bench(tmp_path / "my kiln ü")
+    assert bench.run("list").stdout == "doit got: list\n"
+
+
+def test_paths_are_meant_from_where_it_was_called(bench, tmp_path):
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    bench.run("install", "dir=here", cwd=elsewhere)
+    assert f"from {elsewhere}\n" in bench.log.read_text()
+
+
+def run_copy(bench, place):
+    return subprocess.run(
+        ["/bin/sh", str(place), "list"], env={"PATH": bench.path()}, capture_output=True, text=True, timeout=60
+    )
+
+
+def test_through_a_link_it_is_the_same_checkout(bench, tmp_path):
+    (tmp_path / "links").mkdir()
+    (tmp_path / "links" / "kiln").symlink_to("../doit")
+    assert run_copy(bench, tmp_path / "links" / "kiln").stdout == "doit got: list\n"
+    assert not (tmp_path / "links" / ".venv").exists()
+
+
+def test_outside_a_checkout_it_touches_nothing(bench, tmp_path):
+    (tmp_path / "other").mkdir()
+    shutil.copy(bench.root / "doit", tmp_path / "other" / "doit")
+    done = run_copy(bench, tmp_path / "other" / "doit")
+    assert done.returncode == 2
+    assert "is no elfkiln checkout" in done.stderr
+    assert [path.name for path in (tmp_path / "other").iterdir()] == ["doit"]
 
 
 def test_changed_pins_are_installed_anew(bench):

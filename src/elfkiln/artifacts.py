@@ -44,13 +44,18 @@ def put_artifact(store: Store, recipe: Recipe, elf: bytes, design: str, generato
         for data, kind in ((elf, ELF_TYPE), (design.encode(), DESIGN_TYPE), (generator.encode(), GENERATOR_TYPE))
     )
     manifest = store.add_manifest(
-        ref=f"recipe-{recipe.digest}", artifact_type=ARTIFACT_TYPE, config=config, layers=layers
+        ref=recipe_ref(recipe.digest), artifact_type=ARTIFACT_TYPE, config=config, layers=layers
     )
     if log:
         _put_log(store, recipe, manifest, log)
     return Artifact(
         recipe.digest, layers[0].digest, layers[0].size, layers[1].digest, layers[2].digest, manifest.digest
     )
+
+
+def recipe_ref(recipe_digest: str) -> str:
+    """Return the name of an artifact in index.json."""
+    return f"recipe-{recipe_digest}"
 
 
 def _put_log(store: Store, recipe: Recipe, manifest: Descriptor, log: str) -> None:
@@ -62,9 +67,16 @@ def _put_log(store: Store, recipe: Recipe, manifest: Descriptor, log: str) -> No
     )
 
 
-def find_artifact(store: Store, recipe_digest: str) -> Artifact | None:
-    """Return the artifact of a recipe if the store has it and all its bytes verify, else None."""
-    descriptor = store.refs().get(f"recipe-{recipe_digest}")
+def find_artifact(store: Store, recipe_digest: str, manifest: str | None = None) -> Artifact | None:
+    """Return the artifact of a recipe if the store has it and all its bytes verify, else None.
+
+    `manifest` is the digest the registry has for it: with that an artifact is found whose entry in index.json is lost,
+    and gets its entry again.
+    """
+    ref = recipe_ref(recipe_digest)
+    descriptor = store.refs().get(ref)
+    if descriptor is None and manifest is not None and store.holds(manifest):
+        descriptor = store.name_manifest(ref, manifest)
     if descriptor is None:
         return None
     try:

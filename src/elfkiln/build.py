@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock
 
-from elfkiln.artifacts import Artifact, find_artifact, put_artifact
+from elfkiln import contract
+from elfkiln.artifacts import Artifact, find_artifact, put_artifact, recipe_ref
 from elfkiln.canonical import file_sha256
-from elfkiln.errors import EXIT_DONE, BuildFailed, Differs, ElfkilnError
-from elfkiln.files import storage_refusal
-from elfkiln.jobs import Failure, Job, plan_jobs
+from elfkiln.errors import EXIT_DONE, EXIT_REFUSED, BuildFailed, Differs, ElfkilnError
+from elfkiln.files import space_refusal, storage_refusal
+from elfkiln.jobs import Failure, Job, plan_jobs, registry_key
 from elfkiln.progress import Progress
 from elfkiln.project import Project
 from elfkiln.registry import Entry, load_registry, register
-from elfkiln.requirements import RequirementSet
+from elfkiln.requirements import RequirementSet, all_models, model_requirements
 from elfkiln.store import Store
 from elfkiln.targets import Builder, headline_of
 from elfkiln.workspace import private_folder, sweep
@@ -92,13 +93,18 @@ def build_elfs(
     registered = load_registry(project.registry_file).entries(builder.pin.name)
     todo, refused = plan_jobs(project, builder, sets)
     names = sum(len(job.wanted) for job in todo) + len(refused)
-    run = _Run(project, builder, Store(project.store), rebuild, show, registered)
-    for failure in refused:
+    store = Store(project.store)
+    run = _Run(project, builder, store, rebuild, show, registered, store.refs())
+    todo, conflicts = _without_conflicts(project, todo, registered)
+    for failure in (*refused, *conflicts):
         show.failed(failure.key, failure.reason)
         run.failures.append(failure)
-    if todo:
-        sweep(project.out / "work")
-        run.all(todo, jobs or os.cpu_count() or 1)
+    try:
+        if todo:
+            sweep(project.out / "work")
+            run.all(todo, jobs or os.cpu_count() or 1)
+    finally:
+        show.stop()
     report = BuildReport(
         builder.pin.name,
         builder.pin.digest,
@@ -113,6 +119,45 @@ def build_elfs(
     return report
 
 
+def _without_conflicts(
+    project: Project, todo: tuple[Job, ...], registered: Mapping[str, Entry]
+) -> tuple[tuple[Job, ...], tuple[Failure, ...]]:
+    """Take out names that another model asks for with other array columns: one name cannot stand for both."""
+    columns: dict[str, int] = {}
+    for job in todo:
+        for key, need in job.wanted:
+            entry = registered.get(key)
+            if columns.setdefault(key, need.columns) != need.columns or (entry and entry.columns != need.columns):
+                columns[key] = 0
+    doubtful = {key for key, count in columns.items() if count == 0}
+    if not doubtful:
+        return todo, ()
+    asked = _columns_asked(project, doubtful)
+    failures = [
+        Failure(key, f"models ask for this name with other columns ({', '.join(sorted(asked[key]))})", EXIT_REFUSED)
+        for key in sorted(doubtful)
+        if len({who.rpartition(" ")[2] for who in asked[key]}) > 1
+    ]
+    taken = {failure.key for failure in failures}
+    kept = (replace(job, wanted=tuple(pair for pair in job.wanted if pair[0] not in taken)) for job in todo)
+    return tuple(job for job in kept if job.wanted), tuple(failures)
+
+
+def _columns_asked(project: Project, keys: set[str]) -> dict[str, set[str]]:
+    """Return for each key who asks for it, as `<model>: <columns>`, over all models below plans/."""
+    asked: dict[str, set[str]] = {key: set() for key in keys}
+    for model in all_models(project):
+        for layout in contract.LAYOUTS:
+            try:
+                wanted = model_requirements(project, model, layout)
+            except ElfkilnError:
+                continue
+            for need in wanted.requirements:
+                if (key := registry_key(wanted, need)) in asked:
+                    asked[key].add(f"{model}: {need.columns}")
+    return asked
+
+
 @dataclass(slots=True)
 class _Run:
     """One call of `build_elfs` while it works; its lists are appended to from doit's worker threads."""
@@ -123,6 +168,7 @@ class _Run:
     rebuild: bool
     progress: Progress
     registered: Mapping[str, Entry]
+    refs: Container[str]
     built: list[str] = field(default_factory=list)
     admitted: list[str] = field(default_factory=list)
     up_to_date: list[str] = field(default_factory=list)
@@ -134,6 +180,12 @@ class _Run:
         from doit.doit_cmd import DoitMain
 
         self.progress.start(len(todo))
+        # All are looked up before the first is built: what builds nothing needs no compiler, and a compiler that is
+        # not the locked one is refused once, before anything is built.
+        known = {job.recipe.digest: self.known(job) for job in todo}
+        if all(known.values()):
+            return
+        self.builder.prepare()
         with private_folder(self.project.out / "work") as folder:
             config = {
                 "dep_file": str(folder / "doit.json"),
@@ -144,14 +196,14 @@ class _Run:
                 "par_type": "thread",
                 "reporter": _silent_reporter(),
             }
-            namespace = {"DOIT_CONFIG": config, "task_recipe": lambda: self._tasks(todo)}
+            namespace = {"DOIT_CONFIG": config, "task_recipe": lambda: self._tasks(todo, known)}
             DoitMain(ModuleTaskLoader(namespace)).run([])
 
-    def _tasks(self, todo: tuple[Job, ...]) -> Iterator[dict[str, Any]]:
+    def _tasks(self, todo: tuple[Job, ...], known: Mapping[str, bool]) -> Iterator[dict[str, Any]]:
         for job in todo:
             yield {
                 "name": job.recipe.digest,
-                "uptodate": [(self.known, [job])],
+                "uptodate": [known[job.recipe.digest]],
                 "actions": [(self.make, [job])],
                 # doit swaps sys.stdout around captured actions, which threads would do to each other.
                 "io": {"capture": False},
@@ -184,7 +236,12 @@ class _Run:
         if any(entry is None or entry.recipe != job.recipe.digest for entry in entries):
             return False
         digests = {digest for e in entries if e for digest in (e.elf, e.manifest, e.design, e.recipe)}
-        return all(self.store.holds(digest) for digest in digests)
+        if not all(self.store.holds(digest) for digest in digests):
+            return False
+        ref = recipe_ref(job.recipe.digest)
+        if ref not in self.refs and entries[0] is not None:
+            self.store.name_manifest(ref, entries[0].manifest)
+        return True
 
     def make(self, job: Job) -> bool:
         """Build one recipe and register its names; returns True always, failures are in the report."""
@@ -195,7 +252,7 @@ class _Run:
             self.built += [key for key, _ in job.wanted]
             self.progress.done(job.title, built=True)
         except ElfkilnError as error:
-            self._fail(job, error)
+            self._fail(job, space_refusal(self.project.out) or error)
         except OSError as error:
             self._fail(job, storage_refusal(Path(error.filename or self.project.out), error))
         return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,44 +20,34 @@ from elfkiln.store import Store
 from elfkiln.targets import check_elf
 from elfkiln.toolchain_lock import read_lock
 
-# The code whose answer the index holds; a change to any of it makes the index stale.
-_READERS = (
-    "contract.py",
-    "names.py",
-    "artifact_set.py",
-    "requirements.py",
-    "role_table.py",
-    "check_index.py",
-    "fast_check.py",
-    "jobs.py",
-    "registry.py",
-    "plan",
-)
-
 
 def current_index(project: Project, model: str) -> fast_check.Index:
     """Return the model's index, written anew if it was not current; raises what the model's tables are refused for."""
     index = fast_check.read_index(str(project.root), model)
     if index is None:
-        write_index(project, model)
-        index = fast_check.read_index(str(project.root), model)
+        text = index_text(project, model)
+        # The file only saves time: where it cannot be written, the answer comes without it.
+        with contextlib.suppress(Refused):
+            write_atomic(project.out / "index" / f"{model}.txt", text.encode())
+        index = fast_check.parse_index(str(project.root), text)
         if index is None:
             raise Refused(f"model={model}: its files change while they are read; run again when nobody writes them")
     return index
 
 
-def write_index(project: Project, model: str) -> None:
-    """Write out/index/<model>.txt from the model's plan or role table, registry.yaml and toolchain.lock."""
+def index_text(project: Project, model: str) -> str:
+    """Return the index of a model, from its plan or role table, registry.yaml and toolchain.lock."""
     own = model_requirements(project, model)
     lock = read_lock(project.lock_file)
     sources = (
         project.registry_file,
         project.lock_file,
-        *(project.plans / model / name for name in (PLAN_FILE, ROLES_FILE)),
+        *(project.plans / model / name for name in (PLAN_FILE, ROLES_FILE, contract.DECISION_FILE)),
     )
     lines = [fast_check.HEADER]
     lines += [f"source\t{os.path.relpath(p, project.root)}\t{fast_check.digest_of(str(p))}" for p in sources]
-    lines += [_stamp(path) for name in _READERS for path in _python_files(Path(__file__).parent / name)]
+    package = Path(__file__).parent
+    lines += [_stamp(path) for path in sorted([*package.glob("*.py"), *package.glob("plan/*.py")])]
     lines.append(f"default\t{lock.default_target}\t{own.layout}")
     lines += _unserved(project, model, sorted(lock.targets))
     registry = load_registry(project.registry_file)
@@ -68,8 +59,7 @@ def write_index(project: Project, model: str) -> None:
             continue
         for target in sorted(lock.targets):
             lines += _rows(Store(project.store), target, wanted, registry.entries(target))
-    lines += ["end", ""]
-    write_atomic(project.out / "index" / f"{model}.txt", "\n".join(lines).encode())
+    return "\n".join([*lines, "end", ""])
 
 
 def _unserved(project: Project, model: str, targets: list[str]) -> list[str]:
@@ -107,10 +97,6 @@ def _rows(store: Store, target: str, wanted: RequirementSet, entries: Mapping[st
         fields = (target, wanted.layout, need.directory, need.file_name, key, digest, str(size), problem)
         rows.append("\t".join(("row", *fields)))
     return rows
-
-
-def _python_files(path: Path) -> list[Path]:
-    return sorted(path.glob("*.py")) if path.is_dir() else [path]
 
 
 def _stamp(path: Path) -> str:

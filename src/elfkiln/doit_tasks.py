@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,6 +12,8 @@ from doit.reporter import ConsoleReporter
 from doit.task import Task
 
 from elfkiln.errors import EXIT_DIFFERS, EXIT_DONE
+
+CALLED_FROM = "ELFKILN_CALLED_FROM"
 
 CONFIG: dict[str, Any] = {
     # doit's database would decide nothing here: the store and registry.yaml say what is built. So it has no file.
@@ -47,7 +51,9 @@ def run_verb(verb: str, words: Sequence[str]) -> bool | BaseFail:
     """Run a verb as the `elfkiln` command would; doit then ends with the verb's exit code (1 or 2)."""
     from elfkiln.cli import main
 
-    code = main([verb, *words])
+    # The wrapper ./doit enters the checkout; relative paths among the words are meant from where it was called.
+    with contextlib.chdir(os.environ.get(CALLED_FROM) or os.curdir):
+        code = main([verb, *words])
     if code == EXIT_DONE:
         return True
     kind = TaskFailed if code == EXIT_DIFFERS else TaskError

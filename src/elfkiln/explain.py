@@ -106,9 +106,9 @@ def explain(project: Project, builder: Builder, file_name: str) -> Explanation:
 
 def _state(store: Store, recipe: Recipe, entry: Entry | None) -> str:
     registered = entry is not None and entry.recipe == recipe.digest
-    if find_artifact(store, recipe.digest) is not None:
+    if find_artifact(store, recipe.digest, entry.manifest if registered and entry else None) is not None:
         return "up to date" if registered else "stored, not registered"
-    if registered and entry is not None and store.path(entry.elf).exists():
+    if registered:
         return "bytes damaged or gone"
     return "would be built"
 

@@ -70,9 +70,14 @@ def read_index(root: str, model: str) -> Index | None:
     """Return the model's index if there is one and it is current, else None."""
     try:
         with open(os.path.join(root, "out", "index", f"{model}.txt"), encoding="utf-8") as stream:
-            lines = stream.read().split("\n")
+            return parse_index(root, stream.read())
     except (OSError, ValueError):
         return None
+
+
+def parse_index(root: str, text: str) -> Index | None:
+    """Return the index a text holds if it is whole and current, else None."""
+    lines = text.split("\n")
     if lines[0] != HEADER or lines[-2:] != ["end", ""]:
         return None
     index = Index()
@@ -166,7 +171,7 @@ def report(model: str, target: str, names: int, gaps: list[Gap], *, dir_given: b
     for gap in gaps:
         lines += [f"missing full ELF {gap.path}", f"  {gap.kind}: {gap.detail}"]
     if gaps:
-        verb = f"install model={model} dir=..." if dir_given else f"elfs model={model}"
+        verb = f"install model={model} target={target} dir=..." if dir_given else f"elfs model={model} target={target}"
         lines.append(f"{model}: {len(gaps)} of {names} names missing for target {target}; run doit {verb}")
     else:
         lines.append(f"{model}: {names} names, all there and their bytes verify (target {target})")

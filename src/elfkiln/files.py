@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import shutil
 import stat
 import tempfile
 from collections.abc import Iterator
@@ -19,6 +20,9 @@ _KINDS = {
     stat.S_IFIFO: "a pipe",
     stat.S_IFSOCK: "a socket",
 }
+
+
+_LEAST_FREE_BYTES = 1 << 20
 
 
 def sync_folder(folder: Path) -> None:
@@ -82,6 +86,20 @@ def digest_or_none(path: Path) -> str | None:
         return file_sha256(path)
     except OSError:
         return None
+
+
+def space_refusal(folder: Path) -> Refused | None:
+    """Return the `Refused` of a full disk when there is no room left where `folder` lies, else None.
+
+    Tools say little of a full disk (a signal, an empty file), so a failed build asks here first.
+    """
+    try:
+        free = shutil.disk_usage(folder).free
+    except OSError:
+        return None
+    if free >= _LEAST_FREE_BYTES:
+        return None
+    return storage_refusal(folder, OSError(errno.ENOSPC, "No space left on device"))
 
 
 def storage_refusal(path: Path, error: OSError) -> Refused:

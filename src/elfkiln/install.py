@@ -13,10 +13,10 @@ from typing import Any
 from elfkiln.artifact_set import RequirementSet
 from elfkiln.canonical import file_sha256
 from elfkiln.errors import Differs, Refused, refusal
-from elfkiln.files import storage_refusal, sync_folder, write_atomic
+from elfkiln.files import digest_or_none, storage_refusal, sync_folder, write_atomic
 from elfkiln.lookup import Found, lookup_set
 from elfkiln.project import Project
-from elfkiln.store import Store
+from elfkiln.store import Store, parse_digest
 
 LOCK_NAME = "kernels.lock.json"
 SCHEMA = "elfkiln-kernels-lock/1"
@@ -54,10 +54,10 @@ def install(project: Project, target: str, wanted: RequirementSet, folder: Path)
     """
     if folder.exists() and not folder.is_dir():
         raise refusal(f"dir={folder}", expected="a model folder", found="something that is no folder")
-    _refuse_other_target(folder / LOCK_NAME, target)
+    earlier = _earlier_set(folder, target)
     store = Store(project.store)
     rows = lookup_set(project, target, wanted)
-    _refuse_gaps(store, rows, wanted)
+    _refuse_gaps(store, rows, wanted, target)
     unchanged = linked = copied = 0
     try:
         for row in rows:
@@ -73,33 +73,50 @@ def install(project: Project, target: str, wanted: RequirementSet, folder: Path)
             sync_folder(parent)
     except OSError as error:
         raise storage_refusal(Path(error.filename or folder), error) from error
-    write_atomic(folder / LOCK_NAME, lock_bytes(target, wanted, rows))
+    write_atomic(folder / LOCK_NAME, lock_bytes(target, wanted, rows, earlier))
     return Installed(str(folder), target, tuple(row.path for row in rows), unchanged, linked, copied)
 
 
-def lock_bytes(target: str, wanted: RequirementSet, rows: tuple[Found, ...]) -> bytes:
-    """Return kernels.lock.json: model, layout, target and every path with its digests; no time, no place."""
-    artifacts = {
+@dataclass(frozen=True, slots=True)
+class _Earlier:
+    """What an earlier kernels.lock.json of the folder says that still holds: its sets and its artifacts by path."""
+
+    sets: tuple[tuple[str, str], ...] = ()
+    artifacts: tuple[tuple[str, dict[str, Any]], ...] = ()
+
+
+def lock_bytes(target: str, wanted: RequirementSet, rows: tuple[Found, ...], earlier: _Earlier | None = None) -> bytes:
+    """Return kernels.lock.json: the target, the sets (model and layout) and every path with its digests.
+
+    No time and no place stands in it. What an earlier install put into the folder and is still there stays listed.
+    """
+    before = earlier or _Earlier()
+    artifacts = dict(before.artifacts) | {
         row.path: {"elf": f"sha256:{row.entry.elf}", "size": row.entry.size, "recipe": f"sha256:{row.entry.recipe}"}
         for row in rows
         if row.entry is not None
     }
+    sets = sorted({*before.sets, (wanted.model, wanted.layout)})
     table = {
         "schema": SCHEMA,
-        "model": wanted.model,
-        "layout": wanted.layout,
         "target": target,
+        "sets": [{"model": model, "layout": layout} for model, layout in sets],
         "artifacts": artifacts,
     }
     return (json.dumps(table, indent=2, sort_keys=True) + "\n").encode()
 
 
-def _refuse_other_target(path: Path, target: str) -> None:
+def _earlier_set(folder: Path, target: str) -> _Earlier:
+    """Read the folder's kernels.lock.json; another target's, or one that is none, is `Refused`."""
+    path = folder / LOCK_NAME
     try:
-        found = json.loads(path.read_bytes())["target"]
+        table = json.loads(path.read_bytes())
+        found = table["target"]
+        sets = tuple((str(one["model"]), str(one["layout"])) for one in table["sets"])
+        artifacts = [(str(name), dict(row), parse_digest(row["elf"])) for name, row in table["artifacts"].items()]
     except FileNotFoundError:
-        return
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        return _Earlier()
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, Refused) as error:
         raise Refused(f"{path}: not a kernels.lock.json of elfkiln ({error}); move it away and run again") from error
     if found != target:
         raise refusal(
@@ -108,9 +125,11 @@ def _refuse_other_target(path: Path, target: str) -> None:
             found=found,
             remedy="artifacts of two targets never mix; install into another folder or remove this set first",
         )
+    there = tuple((name, row) for name, row, digest in artifacts if digest_or_none(folder / name) == digest)
+    return _Earlier(sets if there else (), there)
 
 
-def _refuse_gaps(store: Store, rows: tuple[Found, ...], wanted: RequirementSet) -> None:
+def _refuse_gaps(store: Store, rows: tuple[Found, ...], wanted: RequirementSet, target: str) -> None:
     problems = []
     for row in rows:
         problem = row.problem
@@ -122,7 +141,9 @@ def _refuse_gaps(store: Store, rows: tuple[Found, ...], wanted: RequirementSet) 
             problems.append(f"missing full ELF {row.path} ({problem})")
     if problems:
         more = f" and {len(problems) - 1} more" if len(problems) > 1 else ""
-        raise Differs(f"{problems[0]}{more}; build {wanted.model} with doit elfs first, nothing was installed")
+        raise Differs(
+            f"{problems[0]}{more}; build {wanted.model} with doit elfs target={target} first, nothing was installed"
+        )
 
 
 def _place(store: Store, digest: str, path: Path) -> str:

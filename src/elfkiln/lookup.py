@@ -10,7 +10,7 @@ from elfkiln.artifact_set import RequirementSet
 from elfkiln.errors import EXIT_DIFFERS, EXIT_DONE, refusal
 from elfkiln.jobs import entry_of, registered_problem, registry_key
 from elfkiln.project import Project
-from elfkiln.registry import Entry, load_registry
+from elfkiln.registry import Entry, load_registry, shape_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +70,13 @@ def set_digest_of(rows: tuple[Found, ...]) -> str | None:
 def lookup_glob(project: Project, target: str, pattern: str) -> tuple[Found, ...]:
     """Return every registered name of a target that fits a shell pattern (`*`, `?`, `[...]`), sorted.
 
-    Raises `Refused` when none fits.
+    A name without any of these signs is looked up as it is. Raises `Refused` when no name fits a pattern, and for a
+    name that is no artifact name.
     """
     entries = load_registry(project.registry_file).entries(target)
+    if not any(letter in pattern for letter in "*?["):
+        shape_of(pattern)
+        return (Found(target, pattern, pattern, entries.get(pattern)),)
     keys = [key for key in sorted(entries) if fnmatch.fnmatchcase(key, pattern)]
     if not keys:
         raise refusal(

@@ -67,12 +67,17 @@ class Progress:
             self._done += 1
             self._print(f"[{self._done}/{self._total or self._done}] FAILED {title}: {reason}")
 
-    def close(self, summary: str, failures: Sequence[tuple[str, str]]) -> None:
-        """End the live line, list what failed and print the summary."""
+    def stop(self) -> None:
+        """End the live line, whatever ended the build: the terminal gets its cursor back."""
         with self._lock:
             if self._live is not None:
                 self._live.stop()
                 self._live = None
+
+    def close(self, summary: str, failures: Sequence[tuple[str, str]]) -> None:
+        """End the live line, list what failed and print the summary."""
+        self.stop()
+        with self._lock:
             for key, reason in failures:
                 self._print(f"failed: {key}: {reason}")
             self._print(summary)
@@ -82,10 +87,14 @@ class Progress:
             self._print(text)
 
     def _print(self, text: str) -> None:
-        if self._live is not None:
-            self._live.print(text)
-        elif self._stream is not None:
-            print(text, file=self._stream, flush=True)
+        try:
+            if self._live is not None:
+                self._live.print(text)
+            elif self._stream is not None:
+                print(text, file=self._stream, flush=True)
+        except BrokenPipeError:
+            # The reader has gone; the build goes on and its exit code tells.
+            self._stream = None
 
 
 class _RichLive:

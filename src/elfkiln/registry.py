@@ -76,7 +76,7 @@ def check_clashes(registry: Registry) -> None:
             if (first[0], first[2]) != (target, shape):
                 raise Differs(
                     f"registry: {first[0]}/{first[1]} and {target}/{key} differ in geometry or target but have "
-                    f"the same digest sha256:{entry.elf}; one of them is wrong, rebuild both"
+                    f"the same digest sha256:{entry.elf}; one is wrong, remove it from registry.yaml and run doit elfs"
                 )
 
 
@@ -104,7 +104,7 @@ def load_registry(path: Path) -> Registry:
     except (OSError, UnicodeDecodeError) as error:
         raise Refused(f"{path.name}: not readable ({error}); restore it from the repository") from error
     try:
-        table = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        table = yaml.load(text, Loader=_loader())
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         first = " ".join(str(error).split())
         raise Refused(f"{path.name}: not YAML ({first}); restore it from the repository") from error
@@ -117,6 +117,21 @@ def load_registry(path: Path) -> Registry:
     registry = Registry({str(target): _read_target(path, str(target), rows) for target, rows in targets.items()})
     check_clashes(registry)
     return registry
+
+
+def _loader() -> type[yaml.SafeLoader]:
+    """Return a safe loader that refuses a key given twice, where YAML's own readers let the last one win."""
+
+    class Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+        def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+            table: dict[Any, Any] = super().construct_mapping(node, deep=deep)
+            if len(table) != len(node.value):
+                names = [key.value for key, _ in node.value]
+                twice = next(name for name in names if names.count(name) > 1)
+                raise yaml.constructor.ConstructorError(None, None, f"key {twice} stands twice", node.start_mark)
+            return table
+
+    return Loader
 
 
 def _read_target(path: Path, target: str, rows: object) -> dict[str, Entry]:

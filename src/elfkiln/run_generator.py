@@ -20,7 +20,7 @@ _START = (
     "import sys; sys.path.append(sys.argv.pop(1)); "
     "from elfkiln.iron_sim.__main__ import main; sys.exit(main(sys.argv[1:]))"
 )
-_ENVIRONMENT = {"PYTHONHASHSEED": "0", "PYTHONUTF8": "1", "LC_ALL": "C", "TZ": "UTC"}
+_ENVIRONMENT = {"PYTHONHASHSEED": "0", "PYTHONUTF8": "1", "LC_ALL": "C.UTF-8", "TZ": "UTC"}
 
 
 def run_generator(program: str, *, workdir: Path, timeout: float = 120.0, name: str = "generator") -> str:

@@ -141,7 +141,11 @@ class Store:
             manifest["subject"] = subject.to_json()
         data = canonical_json(manifest)
         digest = self.add_bytes(data)
-        entry = Descriptor(MANIFEST_TYPE, digest, len(data), ((REF_NAME, ref),))
+        return self.name_manifest(ref, digest)
+
+    def name_manifest(self, ref: str, digest: str) -> Descriptor:
+        """Name a stored manifest `ref` in index.json, again if the index was lost; an earlier entry is replaced."""
+        entry = Descriptor(MANIFEST_TYPE, digest, self.path(digest).stat().st_size, ((REF_NAME, ref),))
         with self.lock():
             entries = [kept for kept in self._entries() if dict(kept.annotations).get(REF_NAME) != ref]
             self._write_index(sorted([*entries, entry], key=lambda d: dict(d.annotations).get(REF_NAME, "")))
@@ -179,7 +183,7 @@ class Store:
             return [_descriptor(entry) for entry in table["manifests"]]
         except FileNotFoundError:
             return []
-        except (OSError, ValueError, KeyError, TypeError, Refused) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, Refused) as error:
             raise Refused(
                 f"{path}: not an OCI image index ({error}); delete it and run again, the blobs stay and are verified"
             ) from error

@@ -41,6 +41,10 @@ class Builder(Protocol):
         """Return the tools by name and version, for the first line of a build."""
         ...
 
+    def prepare(self) -> None:
+        """Check the bytes of the tools before the first build; `Refused` when they are not the locked ones."""
+        ...
+
     def sources(self, generator: RenderedGenerator) -> Mapping[str, str]:
         """Return the sha256 of every source of ours that decides the bytes, by relative name."""
         ...
@@ -86,6 +90,10 @@ class SimBuilder:
     def describe(self) -> str:
         """Return e.g. `zig 0.17.1, x86_64_v3`."""
         return self.toolchain.describe()
+
+    def prepare(self) -> None:
+        """Check the bytes of zig."""
+        self.toolchain.check()
 
     def checked_toolchain(self) -> SimToolchain:
         """Return the toolchain after checking the bytes of the zig that would run; `Refused` if they are others."""
@@ -145,6 +153,10 @@ class NpuBuilder:
     def describe(self) -> str:
         """Return the wheels by version."""
         return self.toolchain.describe()
+
+    def prepare(self) -> None:
+        """Open the installed toolchain, which verifies its bytes."""
+        self.toolchain.describe()
 
     def sources(self, generator: RenderedGenerator) -> Mapping[str, str]:
         """Return the digests of the microkernels, their headers, and the form of aiecc's command line."""

@@ -21,9 +21,10 @@ from elfkiln import contract, layouts
 from elfkiln.artifact_set import Requirement, RequirementSet
 from elfkiln.artifacts import Artifact
 from elfkiln.build import obtain
-from elfkiln.errors import EXIT_DIFFERS, EXIT_DONE, ElfkilnError, Refused
-from elfkiln.jobs import Job, plan_jobs
+from elfkiln.errors import EXIT_DIFFERS, EXIT_DONE, Differs, ElfkilnError, Refused
+from elfkiln.jobs import Job, entry_of, plan_jobs
 from elfkiln.project import Project
+from elfkiln.registry import load_registry
 from elfkiln.sim_elf import SimElf
 from elfkiln.store import Store
 from elfkiln.targets import Builder, SimBuilder
@@ -158,9 +159,28 @@ class _Bench:
     def elf(self, wanted: RequirementSet, need: Requirement) -> SimElf:
         """Return a runnable ELF of one requirement of a set: for npu2 of the very design in its full ELF."""
         job, artifact, store = self._obtained(self.builder, wanted, need)
+        self._refuse_other_than_registered(wanted, need, job, artifact)
         if isinstance(self.builder, SimBuilder):
             return SimElf(store.path(artifact.elf))
         return SimElf(self._simulated(job, store.read(artifact.design).decode()))
+
+    def _refuse_other_than_registered(
+        self, wanted: RequirementSet, need: Requirement, job: Job, artifact: Artifact
+    ) -> None:
+        """Raise `Differs` unless what runs is what registry.yaml says of the name, if it says anything."""
+        target = self.builder.pin.name
+        entry = entry_of(load_registry(self.project.registry_file).entries(target), wanted, need)
+        if entry is None:
+            return
+        if entry.recipe != job.recipe.digest:
+            raise Differs(
+                f"registered from another recipe: expected sha256:{job.recipe.digest}, found sha256:{entry.recipe} in "
+                f"registry.yaml; run doit elfs model={wanted.model} target={target}, elfkiln explain says what changed"
+            )
+        if entry.elf != artifact.elf:
+            raise Differs(
+                f"same recipe, other bytes: expected sha256:{entry.elf} (registry.yaml), found sha256:{artifact.elf}"
+            )
 
     def reference(self, wanted: RequirementSet, need: Requirement) -> SimElf:
         """Return a runnable ELF to compare with, built for sim whatever the target of this bench is."""
@@ -179,7 +199,11 @@ class _Bench:
         for failure in failures:
             raise ElfkilnError(failure.reason)
         (job,) = jobs
-        return job, obtain(self.project, builder, job), Store(self.project.store)
+        store = Store(self.project.store)
+        entry = entry_of(load_registry(self.project.registry_file).entries(builder.pin.name), wanted, need)
+        if entry is not None and store.path(entry.elf).exists() and not store.holds(entry.elf):
+            raise Differs(store.problem(entry.elf) or f"blob sha256:{entry.elf} changed while it was read")
+        return job, obtain(self.project, builder, job), store
 
     def sealed_run(
         self, wanted: RequirementSet, need: Requirement, sequence: str

@@ -33,7 +33,12 @@ def main(argv: list[str] | None = None) -> int:
     if words and words[0] == "check-missing":
         from elfkiln.fast_check import main as fast_check
 
-        answer = fast_check(words[1:])
+        try:
+            answer = fast_check(words[1:])
+            sys.stdout.flush()
+        except OSError as error:
+            sys.stderr.write(f"elfkiln: {error.strerror or error}\n")
+            return 1
         if answer is not None:
             return answer
     from elfkiln.cli.dispatch import dispatch

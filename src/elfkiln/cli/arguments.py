@@ -67,6 +67,8 @@ def parse(verb: str, spec: Spec, given: list[str]) -> Arguments:
         elif word.startswith("-") and word != "-":
             raise Refused(f"{verb}: {word} is not an option of this verb; see elfkiln {verb} --help")
         elif equals and (name in spec.keys):
+            if name in keys:
+                raise Refused(f"{verb}: {name}= is given twice: {name}={keys[name]} and {name}={value}")
             keys[name] = value
         elif equals and "/" not in name and name.isidentifier():
             known = ", ".join(f"{key}=" for key in spec.keys) or "none"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib import import_module
 
 from elfkiln.cli import VERBS
 from elfkiln.cli.arguments import parse
-from elfkiln.errors import EXIT_DONE, EXIT_REFUSED, ElfkilnError, Refused
+from elfkiln.errors import EXIT_DIFFERS, EXIT_DONE, EXIT_REFUSED, ElfkilnError, Refused
 
 
 def dispatch(words: list[str]) -> int:
@@ -24,15 +25,21 @@ def dispatch(words: list[str]) -> int:
             print(_usage(verb, module.HELP, module.SPEC))
             return EXIT_DONE
         code: int = module.run(parse(verb, module.SPEC, given))
+        sys.stdout.flush()
     except ElfkilnError as error:
         print(f"elfkiln: {error}", file=sys.stderr)
         return error.exit_code
     except BrokenPipeError:
-        sys.stderr.close()
-        return EXIT_DONE
+        # Whoever read the answer has gone: that it was good cannot be told.
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+        return EXIT_DIFFERS
     except KeyboardInterrupt:
-        print("elfkiln: interrupted; nothing half-built was kept", file=sys.stderr)
+        print("elfkiln: interrupted; nothing half-built entered the store", file=sys.stderr)
         return 130
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        print(f"elfkiln: {where}{error.strerror or error}", file=sys.stderr)
+        return EXIT_DIFFERS
     return code
 
 

@@ -139,7 +139,7 @@ class SimToolchain:
                 f"target sim: {package}",
                 expected=f"{package} {wanted} as toolchain.lock says",
                 found="none installed" if found is None else f"{package} {found}",
-                remedy="install what requirements.txt names (./doit does)",
+                remedy="pip install -r requirements.txt, or delete .venv and run ./doit again",
             )
 
 
