@@ -75,7 +75,7 @@ def recorded_wheel(folder, project, swap=None):
     designs, elfs = {}, {}
     wanted = model_requirements(project, "tiny")
     for number, need in enumerate(wanted.requirements):
-        text = generator_of(project, need, wanted.layout).text
+        text = generator_of(project, wanted, need).text
         workdir = folder / f"run-{number}"
         workdir.mkdir(parents=True)
         design = run_generator(text, workdir=workdir)
@@ -218,7 +218,7 @@ def test_the_npu2_design_computes_the_product_in_the_simulator(built):
     workdir.mkdir()
     elf = build_sim_elf(
         store.read(find_artifact(store, entry.recipe).design).decode(),
-        generator_of(built, need, wanted.layout).kernels,
+        generator_of(built, wanted, need).kernels,
         kernel_root=built.kernels,
         toolchain=SimBuilder(built, read_lock(built.lock_file).target("sim")).checked_toolchain(),
         cache=built.out / "cache",

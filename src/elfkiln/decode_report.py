@@ -20,7 +20,6 @@ from elfkiln.artifact_set import RequirementSet
 from elfkiln.errors import refusal
 
 LAYOUTS = ("rm", "b8", "pb16i")
-_BITS = {"rm": 8, "b8": 8, "pb16i": 2}
 _MEASURED = ("rm", "b8")
 
 
@@ -162,7 +161,7 @@ def rate_of(role: str, layout: str) -> float:
 
 
 def _layout_cost(layout: str, roles: tuple[RoleCost, ...], head_bytes: int, published: float | None) -> LayoutCost:
-    share = _BITS[layout] / 8
+    share = contract.weight_layout(layout).weight_bits / 8
     # The head stays int8 in every layout: only layer weights are ternary.
     head_seconds = head_bytes / rate_of("G", layout)
     seconds = sum(role.int8_bytes * share / rate_of(role.role, layout) for role in roles)

@@ -87,7 +87,7 @@ def explain(project: Project, builder: Builder, file_name: str) -> Explanation:
     """Compare the recipe a name has now with what the registry and the store know; builds nothing."""
     wanted, need = find_requirement(project, file_name)
     key = registry_key(wanted, need)
-    generator = generator_of(project, need, wanted.layout)
+    generator = generator_of(project, wanted, need)
     recipe = make_recipe(builder.pin, generator, builder.sources(generator))
     store = Store(project.store)
     entry = load_registry(project.registry_file).entries(builder.pin.name).get(key)

@@ -82,13 +82,19 @@ def _geometries(pairs: tuple[tuple[int, int], ...]) -> str:
     return " ".join(f"{K}x{N}" for K, N in sorted(pairs)) or "no sealed geometry"
 
 
-def generator_of(project: Project, requirement: Requirement, layout: str) -> RenderedGenerator:
+def generator_of(project: Project, requirements: RequirementSet, requirement: Requirement) -> RenderedGenerator:
     """Render the generator of one requirement; `Refused` when its geometry is not legal or its tag has no family."""
     name = requirement.name
     if name is None:
-        return render_sealed(project.root, contract.tag_of_layout(layout), requirement.sealed, requirement.columns)
+        return render_sealed(project.root, _tag_of(requirements), requirement.sealed, requirement.columns)
     request = DesignRequest(name.K, name.N, name.M, name.tag, requirement.columns, requirement.rows)
     return render(project.root, request)
+
+
+def _tag_of(requirements: RequirementSet) -> str:
+    """Return the tag of a set's names (two tags share the layout t2s); the layout's first where it has no names."""
+    tags = (need.name.tag for need in requirements.requirements if need.name is not None)
+    return next(tags, contract.tag_of_layout(requirements.layout))
 
 
 def plan_jobs(
@@ -102,7 +108,7 @@ def plan_jobs(
         for requirement in requirements.requirements:
             key = registry_key(requirements, requirement)
             try:
-                generator = generator_of(project, requirement, requirements.layout)
+                generator = generator_of(project, requirements, requirement)
                 recipe = make_recipe(builder.pin, generator, builder.sources(generator))
             except ElfkilnError as error:
                 failures.append(Failure(key, str(error), error.exit_code))
