@@ -72,7 +72,17 @@ def wrong(tool):
     text = Path("design.mlir").read_text()
     return [line.split(": ", 1)[1] for line in text.splitlines() if line.startswith(f"// {tool}: ")]
 
+def put(place, data, told, elsewhere):
+    if "link-output" in told:
+        place.symlink_to(elsewhere)
+    elif "no-output" not in told:
+        place.write_bytes(b"" if "empty-output" in told else data)
+
 def misbehave(tool, told):
+    usable = Path(__file__).resolve().parents[2] / "llvm-aie" / "bin" / "i8.o"
+    for place in [line.removeprefix("leaves ") for line in told if line.startswith("leaves ")]:
+        Path(place).parent.mkdir(parents=True, exist_ok=True)
+        Path(place).write_bytes(usable.read_bytes() + b"left")
     if "hang" in told:
         child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
         Path("child.pid").write_text(str(child.pid))
@@ -168,8 +178,7 @@ if "not-full" in told:
 if "path" in told:
     elf += os.getcwd().encode()
 place = Path(given["--output-dir"] if new else ".") / given["--full-elf-name"]
-if "no-output" not in told:
-    place.write_bytes(elf)
+put(place, elf, told, here / "recorded.elf")
 if "meddle" in told:
     for tool in here.glob("aiebu-asm"):
         tool.write_bytes(tool.read_bytes() + b"# changed\n")
@@ -194,8 +203,7 @@ pb16i = "pb16i" in out.name or "other-entries" in told
 data = (Path(__file__).resolve().parent / ("pb16i.o" if pb16i else "i8.o")).read_bytes()
 if "no-object" in told:
     data = b"no object"
-if "no-output" not in told:
-    out.write_bytes(data)
+put(out, data, told, Path(__file__).resolve().parent / "i8.o")
 """
 )
 

@@ -243,7 +243,7 @@ def test_a_hundred_megabytes_of_complaints_do_not_fill_the_log(toolchain, tmp_pa
 @pytest.mark.parametrize(
     ("told", "expected"),
     [
-        ("empty", "aie-opt: exit code 0, but design.generic.mlir is empty; no design was printed"),
+        ("empty", "aie-opt: exit code 0, but design.generic.mlir is empty: it said nothing"),
         ("half", "aie-opt: exit code 0, but design.generic.mlir stops half-way"),
         ("fails", "aie-opt: exit code 1: aie-opt: error: told to fail"),
         ("big-stack", "lint: error l1-memory core(0,2): "),
@@ -335,10 +335,113 @@ def test_two_builds_in_one_folder_are_one_build(toolchain, tmp_path):
     assert all("must be empty and one build's own" in line for line in errors)
 
 
-def test_an_elf_that_is_there_before_aiecc_runs_is_nobodys_output(toolchain, tmp_path):
-    text = "import os, aie\nos.makedirs('../aiecc.out')\nopen('../aiecc.out/aie.elf', 'w')\n" + generator().text
-    line, _ = fails(toolchain, tmp_path / "build", text=text)
-    assert line == "aiecc: aiecc.out is there before aiecc ran; what lies there is nobody's output"
+OBJECT = KERNEL.object_name
+LEAVE = """\
+import pathlib, shutil, sys, aie
+place = pathlib.Path(sys.argv[0]).parent / {place!r}
+place.parent.mkdir(parents=True, exist_ok=True)
+shutil.copyfile(pathlib.Path(aie.__file__).parents[3] / "llvm-aie" / "bin" / "i8.o", place)
+"""
+
+
+def leaving(place, *wrong):
+    """A generator that leaves a usable object at `place`, seen from its own folder, and then prints its design."""
+    return LEAVE.format(place=place) + generator(*wrong).text
+
+
+@pytest.mark.parametrize(
+    ("place", "left"),
+    [
+        (f"../{OBJECT}", OBJECT),
+        ("../aie.elf", "aie.elf"),
+        ("../aiecc.out/aie.elf", "aiecc.out"),
+        ("../aiecc.tmp/x", "aiecc.tmp"),
+        ("../kernels/mm.h", "kernels"),
+        ("../design.generic.mlir", "design.generic.mlir"),
+        ("../home/.config/clang.cfg", "home/.config"),
+    ],
+)
+def test_what_a_generator_leaves_outside_its_own_folder_ends_the_build(place, left, toolchain, tmp_path):
+    # With a clang++ that then writes nothing, the object would have been taken for its output.
+    line, _ = fails(toolchain, tmp_path / "build", text=leaving(place, "clang++: no-output"))
+    assert line == f"generator: left {left} outside its own folder; what lies there is no step's output"
+    assert not (tmp_path / "build" / "clang.txt").exists()
+
+
+def test_a_design_that_the_generator_writes_itself_is_not_what_it_prints(toolchain, tmp_path):
+    line, _ = fails(toolchain, tmp_path / "build", text="open('../design.mlir', 'w').write('module {}')\n")
+    assert line == "generator: wrote design.mlir itself; only what it prints is taken"
+
+
+def test_what_a_generator_writes_in_its_own_folder_is_looked_at_by_nobody(toolchain, tmp_path):
+    built = build(toolchain, tmp_path / "build", text=leaving(OBJECT))
+    assert built.path.read_bytes() == ELF
+    line, _ = fails(toolchain, tmp_path / "other", text=leaving(OBJECT, "clang++: no-output"))
+    assert line.startswith(f"clang++: exit code 0, but it wrote no {OBJECT}: ")
+
+
+def test_the_generators_home_is_not_that_of_the_tools(toolchain, tmp_path):
+    text = "import os; open(os.environ['HOME'] + '/.clang.cfg', 'w')\n" + generator().text
+    build(toolchain, tmp_path / "build", text=text)
+    home = json.loads((tmp_path / "build" / "variables.json").read_text())["HOME"]
+    assert home == str(tmp_path / "build" / "home")
+    assert not os.path.exists(home + "/.clang.cfg")
+
+
+@pytest.mark.parametrize(
+    ("told", "expected"),
+    [
+        (("aie-opt: leaves {object}", "clang++: no-output"), "clang++: {object}"),
+        (("aie-opt: leaves {object}",), "clang++: {object}"),
+        (("aie-opt: leaves kernels/mm.h",), "clang++: kernels"),
+        (("clang++: leaves aiecc.out/aie.elf", "aiecc: no-output"), "aiecc: aiecc.out"),
+        (("clang++: leaves aiecc.tmp/x",), "aiecc: aiecc.tmp"),
+        (("aie-opt: leaves aie.elf",), "aiecc: aie.elf"),
+    ],
+)
+def test_what_is_there_before_the_step_that_makes_it_is_nobodys_output(told, expected, toolchain, tmp_path):
+    line, _ = fails(toolchain, tmp_path / "build", *(word.format(object=OBJECT) for word in told))
+    tool, _, name = expected.format(object=OBJECT).partition(": ")
+    assert line == f"{tool}: {name} is there before {tool} ran; what lies there is nobody's output"
+
+
+def test_an_object_that_the_compile_of_another_left_is_nobodys_output(toolchain, tmp_path):
+    kernels = (KernelObject("first.o", "mm.cc", {}), KERNEL)
+    line, _ = fails(toolchain, tmp_path / "build", f"clang++: leaves {OBJECT}", kernels=kernels)
+    assert line == f"clang++: {OBJECT} is there before clang++ ran; what lies there is nobody's output"
+
+
+@pytest.mark.parametrize(
+    ("told", "name"),
+    [
+        ("clang++: leaves design.mlir", "design.mlir"),
+        ("clang++: leaves design.generic.mlir", "design.generic.mlir"),
+        ("clang++: leaves first.o", "first.o"),
+    ],
+)
+def test_an_output_that_a_later_step_overwrites_is_nobodys_output(told, name, toolchain, tmp_path):
+    kernels = (KernelObject("first.o", "mm.cc", {}), KERNEL)
+    line, _ = fails(toolchain, tmp_path / "build", told, kernels=kernels)
+    assert line == f"{name}: changed after the step that made it; what is there now is nobody's output"
+
+
+def test_a_design_that_aie_opt_writes_itself_is_not_what_it_prints(toolchain, tmp_path):
+    line, _ = fails(toolchain, tmp_path / "build", "aie-opt: leaves design.generic.mlir")
+    assert line == "aie-opt: wrote design.generic.mlir itself; only what it prints is taken"
+
+
+@pytest.mark.parametrize(
+    ("told", "expected"),
+    [
+        ("clang++: link-output", f"clang++: exit code 0, but it wrote no {OBJECT}: "),
+        ("clang++: empty-output", f"clang++: exit code 0, but {OBJECT} is empty: "),
+        ("aiecc: link-output", "aiecc: exit code 0, but it wrote no aiecc.out/aie.elf: "),
+        ("aiecc: empty-output", "aiecc: exit code 0, but aiecc.out/aie.elf is empty: "),
+    ],
+)
+def test_an_output_that_is_a_link_or_empty_is_none(told, expected, toolchain, tmp_path):
+    line, _ = fails(toolchain, tmp_path / "build", told)
+    assert line.startswith(expected)
 
 
 def test_an_object_in_the_callers_folder_is_not_picked_up(toolchain, tmp_path, monkeypatch):
@@ -403,6 +506,13 @@ def test_a_header_replaced_between_two_builds_is_seen(own, tmp_path):
 def test_what_a_build_made_while_a_tool_changed_is_thrown_away(own, tmp_path):
     line, _ = fails(own, tmp_path / "build", "aiecc: meddle", kind=Refused)
     assert line == "aiebu-asm: aiebu-asm was changed during the build; what it made is thrown away"
+
+
+def test_what_a_build_made_while_a_header_changed_is_thrown_away(own, tmp_path):
+    header = own.site / "mlir_aie" / "include" / "aie_api" / "aie.hpp"
+    text = f"open({str(header)!r}, 'a').write('// changed')\n" + generator().text
+    line, _ = fails(own, tmp_path / "build", text=text, kind=Refused)
+    assert re.match(r"lib/python3[.0-9]+/site-packages/mlir_aie/include/aie_api/aie.hpp: expected ", line)
 
 
 # Reading what tools say.

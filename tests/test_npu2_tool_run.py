@@ -114,15 +114,16 @@ def test_output_goes_to_a_file_whole(tmp_path):
 
 def test_a_file_that_is_there_is_not_taken_for_the_output(tmp_path):
     (tmp_path / "out.mlir").write_text("old")
-    with pytest.raises(FileExistsError):
-        run("print('new')", tmp_path, out_file=tmp_path / "out.mlir")
+    with pytest.raises(BuildFailed, match=r"^tool: out.mlir is there before tool ran; "):
+        run("open('ran', 'w')", tmp_path, out_file=tmp_path / "out.mlir")
+    assert not (tmp_path / "ran").exists()
 
 
 def test_a_file_without_end_is_stopped(tmp_path, monkeypatch):
     monkeypatch.setattr(tool_run, "FILE_BYTES", 1_000_000)
     with pytest.raises(BuildFailed, match="printed more than 1000000 bytes and was killed"):
         run("while True: print('b' * 100_000)", tmp_path, out_file=tmp_path / "out.mlir")
-    assert (tmp_path / "out.mlir").stat().st_size <= 1_000_000
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_tool_that_is_not_there_or_no_program(tmp_path):
@@ -150,3 +151,10 @@ def test_a_probe_that_hangs_is_refused_by_name(tmp_path):
             environment=ENVIRONMENT,
             timeout=1,
         )
+
+
+def test_what_a_tool_writes_under_the_name_is_not_mixed_with_what_it_prints(tmp_path):
+    program = "print('printed'); open('out.mlir', 'w').write('written')"
+    with pytest.raises(BuildFailed, match=r"^tool: wrote out.mlir itself"):
+        run(program, tmp_path, out_file=tmp_path / "out.mlir")
+    assert (tmp_path / "out.mlir").read_text() == "written"

@@ -2,7 +2,9 @@
 
 Every step runs in one private folder, with the environment of the lock and nothing else, and what a tool left is
 looked at, never its exit code alone: tools of this chain have ended well without an output, left an old one in its
-place, or taken another build's object file from the current folder.
+place, or taken another build's object file from the current folder. So every step is treated alike: nothing lies
+where its output will be, its output is a plain file with something in it, and that file stays as it is to the end.
+The generator, the one program that is not pinned, has a folder and a home of its own and may write nowhere else.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from elfkiln.canonical import sha256_hex
+from elfkiln.canonical import file_sha256, sha256_hex
 from elfkiln.design import Const, Design, Loop, Statement
 from elfkiln.errors import BuildFailed, ElfkilnError, Refused, brief
 from elfkiln.families import KernelObject, RenderedGenerator
@@ -22,9 +24,10 @@ from elfkiln.files import storage_refusal, write_atomic
 from elfkiln.npu2 import aiecc, microkernel
 from elfkiln.npu2.aiecc import GENERATIONS, generation_digest
 from elfkiln.npu2.install import Installed, check_unchanged, tool_environment, verify_install
-from elfkiln.npu2.tool_run import ToolRun, run_tool
+from elfkiln.npu2.tool_run import ToolRun, nobodys_output, run_tool
 
 GENERATOR_FOLDER = "generator"
+GENERATOR_HOME = "generator.home"
 GENERATOR = "generator.py"
 PRETTY = aiecc.INPUT_NAME
 GENERIC = "design.generic.mlir"
@@ -114,24 +117,24 @@ class _Run:
     timeout: float
     lines: list[str] = field(default_factory=list)
     volatile: dict[str, object] = field(default_factory=dict)
-    environment: dict[str, str] = field(default_factory=dict)
+    made: dict[str, str] = field(default_factory=dict)
 
     def all(self) -> BuiltFullElf:
         """Run every step in order."""
         microkernel.check_objects(self.generator.kernels)
         tools = verify_install(self.toolchain)
-        home = self.folder / HOME
-        self.environment = tool_environment(self.toolchain.pin, self.toolchain.folder, home, os.environ)
         self._head()
         pretty = self._print_design()
         generic = self._print_generic()
         design = self._lint(generic)
+        self._absent("clang++", microkernel.SOURCES)
         for kernel in self.generator.kernels:
             self._compile(kernel, design)
         self._check_links(design)
         elf = self._link(design)
         self._check_elf(elf, design, generic, pretty)
         check_unchanged(self.toolchain, tools)
+        self.toolchain.guard.check()
         return BuiltFullElf(elf, generic, pretty, self.log_text(), dict(self.volatile))
 
     def log_text(self) -> str:
@@ -154,14 +157,31 @@ class _Run:
         self.volatile["passed"] = [name for name in pin.environment_pass if name in os.environ]
 
     def _print_design(self) -> str:
-        # In a folder of its own: whatever the program writes there, aiecc does not look for objects in it.
-        own = self.folder / GENERATOR_FOLDER
+        # In folders of its own: whatever the program writes there, no tool looks for objects or settings in them.
+        own, home = self.folder / GENERATOR_FOLDER, self.folder / GENERATOR_HOME
         own.mkdir()
+        home.mkdir()
         (own / GENERATOR).write_text(self.generator.text, encoding="utf-8")
-        run = self._tool("generator", self.toolchain.python, ("-P", "-s", GENERATOR), out_file=PRETTY, cwd=own)
+        arguments = ("-P", "-s", GENERATOR)
+        run = self._tool("generator", self.toolchain.python, arguments, out_file=PRETTY, cwd=own, home=home)
         if run.exit_code != 0:
             raise BuildFailed(f"generator: {run.ending}: {complaint(run.err)}")
-        return self._mlir("generator", PRETTY)
+        self._check_left()
+        return self._mlir("generator", PRETTY, run)
+
+    def _check_left(self) -> None:
+        """Raise when the generator wrote anything into the build folder beside its own two."""
+        own = {GENERATOR_FOLDER, GENERATOR_HOME, PRETTY, HOME}
+        left = [path.name for path in self.folder.iterdir() if path.name not in own]
+        home = self.folder / HOME
+        if home.is_symlink() or not home.is_dir():
+            left.append(HOME)
+        else:
+            left += [f"{HOME}/{path.name}" for path in home.iterdir()]
+        if left:
+            raise BuildFailed(
+                f"generator: left {brief(min(left))} outside its own folder; what lies there is no step's output"
+            )
 
     def _print_generic(self) -> str:
         run = self._tool(
@@ -169,16 +189,40 @@ class _Run:
         )
         if run.exit_code != 0:
             raise self._failure("aie-opt", run)
-        return self._mlir("aie-opt", GENERIC)
+        return self._mlir("aie-opt", GENERIC, run)
 
-    def _mlir(self, tool: str, name: str) -> str:
+    def _absent(self, tool: str, *names: str) -> None:
+        """Raise when something lies where a step is about to put its output."""
+        for name in names:
+            if os.path.lexists(self.folder / name):
+                raise BuildFailed(nobodys_output(tool, name))
+
+    def _output(self, tool: str, name: str, run: ToolRun) -> Path:
+        """Return the file a step made; a missing or empty one, or a link, is a failure whatever the exit code."""
+        path = self.folder / name
+        if path.resolve() != path or not path.is_file():
+            raise BuildFailed(f"{tool}: exit code 0, but it wrote no {name}: {complaint(run.err or run.out)}")
+        if path.stat().st_size == 0:
+            raise BuildFailed(f"{tool}: exit code 0, but {name} is empty: {complaint(run.err or run.out)}")
+        self.made[name] = file_sha256(path)
+        return path
+
+    def _check_made(self) -> None:
+        """Raise when an output of an earlier step is not what that step wrote."""
+        for name, digest in self.made.items():
+            path = self.folder / name
+            if path.resolve() != path or not path.is_file() or file_sha256(path) != digest:
+                raise BuildFailed(f"{name}: changed after the step that made it; what is there now is nobody's output")
+
+    def _mlir(self, tool: str, name: str, run: ToolRun) -> str:
         """Read a printed module; an empty one or one that stops half-way is a failure whatever the exit code."""
+        path = self._output(tool, name, run)
         try:
-            text = (self.folder / name).read_text(encoding="utf-8")
+            text = path.read_text(encoding="utf-8")
         except UnicodeDecodeError as error:
             raise BuildFailed(f"{tool}: exit code 0, but {name} is not UTF-8 text; no design was printed") from error
         if not text.strip():
-            raise BuildFailed(f"{tool}: exit code 0, but {name} is empty; no design was printed")
+            raise BuildFailed(f"{tool}: exit code 0, but {name} has nothing but space in it; no design was printed")
         if text.count("{") != text.count("}") or not text.rstrip().endswith(("}", "}) : () -> ()")):
             raise BuildFailed(f"{tool}: exit code 0, but {name} stops half-way ({len(text)} characters)")
         return text
@@ -196,13 +240,11 @@ class _Run:
         arguments = microkernel.compile_arguments(
             self.toolchain.pin, kernel, site=self.toolchain.site, build=self.folder
         )
+        self._absent("clang++", kernel.object_name)
         run = self._tool("clang++", self.toolchain.tool("clang++"), arguments)
         if run.exit_code != 0:
             raise BuildFailed(f"clang++: {kernel.source}: {run.ending}: {complaint(run.err)}")
-        path = self.folder / kernel.object_name
-        if not path.is_file() or path.stat().st_size == 0:
-            raise BuildFailed(f"clang++: exit code 0, but it wrote no {kernel.object_name}")
-        self._lint_object(path, kernel, design)
+        self._lint_object(self._output("clang++", kernel.object_name, run), kernel, design)
 
     def _lint_object(self, path: Path, kernel: KernelObject, design: Design) -> None:
         from elfkiln.kernel_object import check_object
@@ -230,20 +272,13 @@ class _Run:
             dynamic_loops=has_dynamic_loops(design),
             jobs=self.jobs,
         )
-        elf = self.folder / generation.output
-        for name in (aiecc.SCRATCH_FOLDER, aiecc.OUTPUT_FOLDER, aiecc.OUTPUT_NAME):
-            if os.path.lexists(self.folder / name):
-                raise BuildFailed(f"aiecc: {name} is there before aiecc ran; what lies there is nobody's output")
+        self._absent("aiecc", aiecc.SCRATCH_FOLDER, aiecc.OUTPUT_FOLDER, aiecc.OUTPUT_NAME)
         for name in (aiecc.SCRATCH_FOLDER, aiecc.OUTPUT_FOLDER):
             (self.folder / name).mkdir()
         run = self._tool("aiecc", self.toolchain.tool("aiecc"), arguments)
         if run.exit_code != 0:
             raise self._failure("aiecc", run)
-        if not elf.is_file() or elf.is_symlink():
-            raise BuildFailed(
-                f"aiecc: exit code 0, but it wrote no {generation.output}: {complaint(run.err or run.out)}"
-            )
-        return elf
+        return self._output("aiecc", generation.output, run)
 
     def _check_elf(self, elf: Path, design: Design, generic: str, pretty: str) -> None:
         from elfkiln.full_elf import check_design, read_full_elf
@@ -275,12 +310,15 @@ class _Run:
         arguments: tuple[str, ...],
         out_file: str | None = None,
         cwd: Path | None = None,
+        home: Path | None = None,
     ) -> ToolRun:
+        self._check_made()
+        pin, folder = self.toolchain.pin, self.toolchain.folder
         run = run_tool(
             (str(path), *arguments),
             name=name,
             cwd=cwd or self.folder,
-            environment=self.environment,
+            environment=tool_environment(pin, folder, home or self.folder / HOME, os.environ),
             timeout=self.timeout,
             out_file=self.folder / out_file if out_file else None,
         )

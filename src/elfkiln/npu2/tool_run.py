@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import subprocess
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -55,14 +56,18 @@ def run_tool(
 ) -> ToolRun:
     """Run a tool and wait for it; a failing exit code is the caller's to judge.
 
-    The tool leads its own process group, which is killed whole when the time is over, when it prints more into
-    `out_file` than a design can be, and at the end, so that no child outlives it. Raises `BuildFailed` naming the
-    tool when it cannot be started, does not end in `timeout` seconds, or overruns `out_file`.
+    What it prints goes into the new file `out_file` if given, and nothing else does. The tool leads its own process
+    group, which is killed whole when the time is over, when it prints more into `out_file` than a design can be, and
+    at the end, so that no child outlives it. Raises `BuildFailed` naming the tool when it cannot be started, does not
+    end in `timeout` seconds, overruns `out_file`, or when a file of that name is there before or is made by the tool.
     """
+    if out_file is not None and os.path.lexists(out_file):
+        raise BuildFailed(nobodys_output(name, out_file.name))
     words = tuple(os.fspath(word) for word in argv)
     started = time.monotonic()
     with contextlib.ExitStack() as stack:
-        sink = stack.enter_context(out_file.open("xb")) if out_file else None
+        # Nameless until the tool has ended: what it writes under the name itself is then not mixed with this.
+        sink = stack.enter_context(tempfile.TemporaryFile(dir=out_file.parent)) if out_file else None
         try:
             process = subprocess.Popen(
                 words,
@@ -85,11 +90,32 @@ def run_tool(
             _kill_group(process)
             out.join()
             err.join()
-    if out.overrun:
-        raise BuildFailed(f"{name} printed more than {FILE_BYTES} bytes and was killed; a design is far smaller")
-    if not ended:
-        raise BuildFailed(f"{name} did not end in {timeout:g} s and was killed with all it had started")
+        if out.overrun:
+            raise BuildFailed(f"{name} printed more than {FILE_BYTES} bytes and was killed; a design is far smaller")
+        if not ended:
+            raise BuildFailed(f"{name} did not end in {timeout:g} s and was killed with all it had started")
+        if sink is not None and out_file is not None:
+            _name(sink, out_file, name)
     return ToolRun(words, process.returncode, out.text(), err.text(), time.monotonic() - started)
+
+
+def _name(sink: IO[bytes], out_file: Path, tool: str) -> None:
+    """Copy what a tool printed to its new file."""
+    sink.flush()
+    position = 0
+    try:
+        with out_file.open("xb") as file:
+            # At a position of our own: a child that left the group may still be printing.
+            while chunk := os.pread(sink.fileno(), _CHUNK, position):
+                file.write(chunk)
+                position += len(chunk)
+    except FileExistsError as error:
+        raise BuildFailed(f"{tool}: wrote {out_file.name} itself; only what it prints is taken") from error
+
+
+def nobodys_output(tool: str, file: str) -> str:
+    """Return the line for a file that lies where a tool that has not run yet will put its output."""
+    return f"{tool}: {file} is there before {tool} ran; what lies there is nobody's output"
 
 
 def probe(
