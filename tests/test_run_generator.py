@@ -213,7 +213,9 @@ def test_an_interrupt_stops_the_child(tmp_path):
     marker = tmp_path / "started"
     program = f"import time\nopen({str(marker)!r}, 'w').write(str(__import__('os').getpid()))\ntime.sleep(60)\n"
     script = (
-        "import sys\nfrom pathlib import Path\nfrom elfkiln.run_generator import run_generator\n"
+        "import signal, sys\nfrom pathlib import Path\nfrom elfkiln.run_generator import run_generator\n"
+        # A shell's background job is started with interrupts ignored.
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "run_generator(sys.argv[1], workdir=Path(sys.argv[2]))\n"
     )
     parent = subprocess.Popen(
