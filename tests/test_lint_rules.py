@@ -65,6 +65,34 @@ def gated_steps(*steps) -> Design:
     return with_steps(gated(1), LoadPdi("main"), *steps, *gated(0).sequences[0].steps[1:])
 
 
+def keeping(objects: int) -> Design:
+    """A core that acquires an input in every turn and never gives it back; four objects go out."""
+    body = endless(Acquire(0, "in", "consume", 1), Acquire(1, "out", "produce", 1), Release("out", "produce", 1))
+    return with_task(with_core(relay(), CORE, body=body), 0, length=1024 * objects, sizes=(1, 1, 1, 1024 * objects))
+
+
+def awaited_first(objects: int) -> Design:
+    """A relay whose fill is awaited before its drain starts."""
+    design = with_task(relay(length=1024 * objects), 0, issue_token=True)
+    return with_steps(design, LoadPdi("main"), StartTask(0), AwaitTask(0), StartTask(1), AwaitTask(1))
+
+
+def taking_once(objects: int) -> Design:
+    """A core that acquires weights before its endless loop, and a fill that brings `objects` of them."""
+    design = fan_in(2)
+    body = (
+        Acquire(0, "in_0", "consume", 1),
+        *endless(
+            Acquire(1, "in_1", "consume", 1),
+            Acquire(2, "out", "produce", 1),
+            Release("in_1", "consume", 1),
+            Release("out", "produce", 1),
+        ),
+    )
+    design = with_sequence(with_core(design, CORE, body=body), arguments=(MemRef((65536,), "i8"), BYTES))
+    return with_task(design, 0, length=1024 * objects, sizes=(1, 1, 1, 1024 * objects))
+
+
 # rule: (inside, outside, what the finding's `where` names, limit, value)
 CASES = {
     "device": (BASE, replace(BASE, device="npu1"), "device main", "npu2 or npu2_1col to npu2_7col", "npu1"),
@@ -302,7 +330,39 @@ CASES = {
         "core(0,2)",
     ),
     "acquire-depth": (moving(2, 2), moving(3, 2), "core(0,2) FIFO @in", "1 to the depth, 2", 3),
-    "release-held": (moving(2, 1), moving(1, 2), "core(0,2) FIFO @in", "1 to the 1 it holds", 2),
+    # Four come in; a core that keeps one of two to the next turn has made three when it waits for the fifth.
+    "release-held": (
+        with_task(moving(2, 1), 1, length=3072, sizes=(1, 1, 1, 3072)),
+        moving(1, 2),
+        "core(0,2) FIFO @in",
+        "1 to the 1 it holds",
+        2,
+    ),
+    "release-missing": (
+        # One object is all that ever comes: it may stay.
+        keeping(1),
+        keeping(3),
+        "core(0,2) FIFO @in",
+        "1 or more",
+        0,
+    ),
+    "object-released": (
+        relay(),
+        with_core(
+            relay(),
+            CORE,
+            body=endless(
+                Acquire(0, "in", "consume", 1),
+                Release("in", "consume", 1),
+                Acquire(1, "out", "produce", 1),
+                Call("relay", (ObjectRef(0, 0), ObjectRef(1, 0))),
+                Release("out", "produce", 1),
+            ),
+        ),
+        "core(0,2) call of @relay",
+        "one that it holds",
+        "released before the call",
+    ),
     "object-index": (
         relay(),
         with_core(relay(), CORE, body=endless(Acquire(0, "in", "consume", 1), Call("relay", (ObjectRef(0, 1),) * 2))),
@@ -490,6 +550,22 @@ CASES = {
         "its start",
         "none",
     ),
+    # Of four objects a depth of 2 at each end of both FIFOs takes all before anything is drained, of nine it cannot.
+    "await-early": (
+        awaited_first(4),
+        awaited_first(9),
+        "seq task 0 on @in",
+        "a drain of @out beyond the 0 bytes drained from it so far",
+        "task 1, which starts only after it",
+    ),
+    # One object is taken for good; the core's one buffer is that object's.
+    "task-stuck": (
+        taking_once(1),
+        taking_once(2),
+        "seq task 0 on @in_0",
+        "data and room for it",
+        "everything waits for core(0,2), which takes no more of @in_0",
+    ),
     "token-order": (
         waves(3, 1024, awaits=(0, 1, 2)),
         with_steps(
@@ -507,8 +583,8 @@ CASES = {
         relay(),
         with_steps(relay(), LoadPdi("main"), StartTask(0), FreeTask(0), StartTask(1), AwaitTask(1)),
         "seq task 0 on @in",
-        "an await that shows it done",
-        "and nothing follows on the shim",
+        "an await of it, or of what is made from its data",
+        "none",
     ),
     "drain-wait": (
         relay(),
@@ -580,7 +656,8 @@ def test_every_rule_has_a_design_on_both_sides():
 
 
 # What a design cannot reach on a real tile without breaking another rule first.
-UNREACHABLE = {"dim-stride": {"dim-product"}}
+# The longest transfer and the smallest stack leave no room for the buffer to begin at a multiple of 32 bytes.
+UNREACHABLE = {"dim-stride": {"dim-product"}, "transfer-length": {"l1-memory"}}
 
 
 @pytest.mark.parametrize("rule", sorted(CASES))

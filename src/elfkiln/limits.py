@@ -38,6 +38,8 @@ LIMITS: tuple[Limit, ...] = (
     Limit("memory", "shim", 0, "bytes", "data memory", MODEL),
     Limit("memory", "mem", 0x80000, "bytes", "data memory", MODEL),
     Limit("memory", "core", 0x10000, "bytes", "data memory with the stack", MODEL),
+    Limit("buffer", "core", 32, "bytes", "buffers begin at a multiple of it", "mlir-aie AIEAssignBuffers fe9db5312"),
+    Limit("buffer", "mem", 4, "bytes", "buffers begin at a multiple of it", "mlir-aie AIEAssignBuffers fe9db5312"),
     Limit("bank", "mem", 0x10000, "bytes", "one of 8 memory banks", MODEL),
     Limit("bank", "core", 0x4000, "bytes", "one of 4 memory banks", MODEL),
     Limit("program", "core", 0x4000, "bytes", "program memory", "aie-rt (the core linker script says 0x20000)"),

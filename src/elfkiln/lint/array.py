@@ -30,8 +30,13 @@ class TileBudget:
 
     @property
     def used(self) -> int:
-        """Bytes of stack and buffers."""
-        return self.stack + sum(pool.bytes for pool in self.pools)
+        """Bytes up to the end of the last buffer: stack, then buffers, each at a multiple of the tile's alignment."""
+        line = limit("buffer", self.tile.kind).value
+        top = self.stack
+        for pool in sorted(self.pools, key=lambda pool: -pool.bytes_each):
+            if pool.count > 0 and pool.bytes_each > 0:
+                top = _up(top, line) + (pool.count - 1) * _up(pool.bytes_each, line) + pool.bytes_each
+        return top
 
     @property
     def free(self) -> int:
@@ -152,25 +157,32 @@ def _memory(budget: TileBudget, findings: Findings) -> None:
 
 
 def _parts(budget: TileBudget) -> str:
+    lost = budget.used - budget.stack - sum(pool.bytes for pool in budget.pools)
     parts = [f"stack {budget.stack:,}"] if budget.tile.kind == "core" else []
     parts += [f"@{pool.owner} {pool.count} x {pool.bytes_each:,}" for pool in budget.pools]
+    line = limit("buffer", budget.tile.kind)
+    parts += [f"{lost:,} between them, as each begins at a multiple of {line.value} ({line.source})"] if lost else []
     return " + ".join(parts)
+
+
+def _up(value: int, line: int) -> int:
+    return -(-value // line) * line
 
 
 def _bank_misfit(budget: TileBudget, bank: Limit) -> Pool | None:
     """Return the first pool that does not fit as the bank-aware allocator places it: largest first, banks in turn."""
-    room = [bank.value] * (budget.memory // bank.value)
-    room[0] -= budget.stack
+    line = limit("buffer", budget.tile.kind).value
+    tops = [0] * (budget.memory // bank.value)
+    tops[0] = budget.stack
     turn = 0
     for pool in sorted(budget.pools, key=lambda pool: -pool.bytes_each):
         for _ in range(pool.count if pool.bytes_each else 0):
-            choice = next(
-                (b for b in ((turn + i) % len(room) for i in range(len(room))) if room[b] >= pool.bytes_each), None
-            )
+            order = ((turn + i) % len(tops) for i in range(len(tops)))
+            choice = next((b for b in order if _up(tops[b], line) + pool.bytes_each <= bank.value), None)
             if choice is None:
                 return pool
-            room[choice] -= pool.bytes_each
-            turn = (choice + 1) % len(room)
+            tops[choice] = _up(tops[choice], line) + pool.bytes_each
+            turn = (choice + 1) % len(tops)
     return None
 
 

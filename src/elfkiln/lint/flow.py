@@ -150,10 +150,19 @@ class Flow:
     moved: dict[str, int] = field(default_factory=dict)
     told: set[Node] = field(default_factory=set)
     shown: set[tuple[str, Fraction, Fraction]] = field(default_factory=set)
+    first: set[str] = field(default_factory=set)
+
+    def once(self, fifo: str) -> bool:
+        """Return whether cores take all of a FIFO before their endless loops, so before they give anything."""
+        return fifo in self.first
 
     def total(self, fifo: str) -> int:
         """Return the bytes that the tasks of the sequence move through a FIFO."""
         return self.moved.get(fifo, 0)
+
+    def objects(self, fifo: str) -> Fraction | None:
+        """Return the objects that pass a FIFO in one run, where that is known."""
+        return self.values.get(("FIFO", fifo))
 
     def together(self, one: str, other: str) -> bool:
         """Return whether two FIFOs hang together, so that progress on one is progress on the other."""
@@ -208,6 +217,7 @@ def follow(design: Design, sequence: Sequence, programs: tuple[Program, ...], fi
     _links(flow, fifos)
     for program in programs:
         _program(flow, program, fifos)
+    _before_the_loops(flow)
     _spread(flow)
     for node, value in flow.values.items():
         if value.denominator != 1 and node not in flow.told:
@@ -267,13 +277,15 @@ def _program(flow: Flow, program: Program, fifos: Mapping[str, Fifo]) -> None:
     """Tie or fix what a core takes and gives. What it keeps from turn to turn, and what is not known, is left out."""
     core: Node = ("core", str(program.core.tile))
     acquired = {(s.fifo, s.port) for s in statements(program.body) if isinstance(s, Acquire)}
-    kept = {(s.fifo, s.port) for s in statements(program.prologue) if isinstance(s, Acquire)} | kept_over(program.body)
-    ends = [end for end in sorted(acquired) if _on_end(fifos, end, program.core)]
+    at_first = {(s.fifo, s.port) for s in statements(program.prologue) if isinstance(s, Acquire)}
+    kept = at_first | kept_over(program.body)
+    ends = [end for end in sorted(acquired | at_first) if _on_end(fifos, end, program.core)]
+    flow.first.update(name for name, port in at_first - acquired if port == CONSUME)
     for end in ends:
         _join(flow, core, ("FIFO", end[0]))
     ends = [end for end in ends if end not in kept]
     if program.gate is not None:
-        _gated(flow, program, core, ends)
+        _gated(flow, program, core, ends, fifos)
         return
     rates = releases(program.body, Turns(_parameters(flow.sequence)))
     if not program.endless:
@@ -282,7 +294,12 @@ def _program(flow: Flow, program: Program, fifos: Mapping[str, Fifo]) -> None:
     for end in ends:
         rate = rates.get(end)
         if rate:
-            _tie(flow, core, ("FIFO", end[0]), Fraction(rate))
+            _tie(flow, core, ("FIFO", end[0]), Fraction(rate * _times_sent(fifos[end[0]], end[1])))
+
+
+def _times_sent(fifo: Fifo, port: str) -> int:
+    """Return how many objects pass a FIFO for each that a core gives or takes: its DMA may send each several times."""
+    return max(1, fifo.repeat_count) if port == PRODUCE else 1
 
 
 def kept_over(body: tuple[Statement, ...]) -> set[End]:
@@ -296,6 +313,18 @@ def kept_over(body: tuple[Statement, ...]) -> set[End]:
             end = statement.fifo, statement.port
             held[end] = max(0, held.get(end, 0) - statement.count)
     return {end for end, count in held.items() if count}
+
+
+def _before_the_loops(flow: Flow) -> None:
+    """Carry over links which FIFOs bring only what cores take once, before their endless loops."""
+    links = [link for link, _ in sound_links(flow.design)]
+    for _ in links:
+        known = len(flow.first)
+        for link in links:
+            if flow.first.issuperset(link.outs):
+                flow.first.update(link.ins)
+        if len(flow.first) == known:
+            return
 
 
 def _on_end(fifos: Mapping[str, Fifo], end: End, core: Core) -> bool:
@@ -328,9 +357,10 @@ def _grants(program: Program, flow: Flow) -> Iterator[tuple[int, dict[tuple[str,
             yield step.value // amount, dict(written)
 
 
-def _gated(flow: Flow, program: Program, core: Node, ends: list[End]) -> None:
+def _gated(flow: Flow, program: Program, core: Node, ends: list[End], fifos: Mapping[str, Fifo]) -> None:
     turns = 0
     total: Rates = dict.fromkeys(ends, 0)
+    times = {end: _times_sent(fifos[end[0]], end[1]) for end in ends}
     for granted, written in _grants(program, flow):
         turns += granted
         rates = releases(program.body, Turns(written))
@@ -346,7 +376,8 @@ def _gated(flow: Flow, program: Program, core: Node, ends: list[End]) -> None:
     flow.fix(core, Fraction(turns), f"turns granted by lock @{program.gate.lock if program.gate else ''}")
     for end, count in total.items():
         if count is not None:
-            flow.fix(("FIFO", end[0]), Fraction(count), f"{core[1]} {'takes' if end[1] == CONSUME else 'gives'} them")
+            verb = "takes" if end[1] == CONSUME else "gives"
+            flow.fix(("FIFO", end[0]), Fraction(count * times[end]), f"{core[1]} {verb} them")
 
 
 def _spread(flow: Flow) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping
 
 from elfkiln.design import (
@@ -64,6 +65,8 @@ class _Program:
         self.exports = exports
         self.acquired: dict[int, Acquire] = {}
         self.held: dict[tuple[str, str], int] = {}
+        self.released: Counter[tuple[str, str]] = Counter()
+        self.released_before: dict[int, int] = {}
         self.told: set[tuple[str, str]] = set()
 
     def check(self) -> None:
@@ -182,8 +185,12 @@ class _Program:
             if isinstance(statement, Acquire):
                 key = statement.fifo, statement.port
                 self.held[key] = max(self.held.get(key, 0), statement.count)
+                self.released_before[statement.number] = self.released[key]
+            elif isinstance(statement, Call):
+                self._use(statement)
             elif isinstance(statement, Release):
                 key = statement.fifo, statement.port
+                self.released[key] += max(0, statement.count)
                 held = self.held.get(key, 0)
                 if statement.count < 1 or statement.count > held:
                     self._add(
@@ -195,10 +202,26 @@ class _Program:
                     )
                 self.held[key] = max(0, held - statement.count)
             elif isinstance(statement, Loop):
-                before = dict(self.held)
+                before = dict(self.held), dict(self.released)
                 self._holds(statement.body, depth + 1)
-                if self.held != before and depth < _DEEPEST_SECOND_WALK:
+                if (self.held, dict(self.released)) != before and depth < _DEEPEST_SECOND_WALK:
                     self._holds(statement.body, depth + 1)
+
+    def _use(self, call: Call) -> None:
+        """Check that a call's objects are still held: each release gives back the oldest."""
+        for argument in call.arguments:
+            if not isinstance(argument, ObjectRef) or argument.acquire not in self.released_before:
+                continue
+            acquire = self.acquired[argument.acquire]
+            since = self.released[acquire.fifo, acquire.port] - self.released_before[argument.acquire]
+            if argument.index < since:
+                self._add(
+                    "object-released",
+                    f"object {argument.index} of @{acquire.fifo}",
+                    limit="one that it holds",
+                    value="released before the call",
+                    where=f"call of @{call.kernel}",
+                )
 
 
 def _plain(value: object) -> int | str | None:

@@ -154,6 +154,20 @@ RULES: tuple[Rule, ...] = (
         "mlir-aie AIEObjectFifoVerify",
         "cannot release more elements than are already acquired",
     ),
+    Rule(
+        "release-missing",
+        ERROR,
+        "a core gives back what it acquires in every turn of its endless loop",
+        TRANSFORM,
+        "the FIFO stops when its buffers are full (or nothing ever leaves it): it hangs on the hardware; " + SILENT,
+    ),
+    Rule(
+        "object-released",
+        ERROR,
+        "a core uses no object that it has released",
+        "mlir-aie AIEObjectFifoSplit",
+        "the DMA may be writing the next object there: wrong data; " + SILENT,
+    ),
     Rule("object-index", ERROR, "a core uses an object it has acquired", limits.DIALECT),
     Rule("kernel-unknown", ERROR, "a called kernel is declared", "mlir func.call"),
     Rule(
@@ -256,6 +270,20 @@ RULES: tuple[Rule, ...] = (
         "Cannot wait on a BD that is not configured to issue a token",
     ),
     Rule("await-unstarted", ERROR, "a task is awaited after its start", BD_IDS, "the sequence blocks for ever"),
+    Rule(
+        "await-early",
+        ERROR,
+        "by the await of a task all that brings its data, or makes room for it, is started or fits the FIFOs",
+        "elfkiln",
+        "it hangs on the hardware; " + SILENT,
+    ),
+    Rule(
+        "task-stuck",
+        ERROR,
+        "every started task ends when all of the sequence is done",
+        "elfkiln",
+        "its data stays in the stream, the next run hangs; " + SILENT,
+    ),
     Rule(
         "token-order",
         ERROR,

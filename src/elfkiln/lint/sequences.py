@@ -23,6 +23,7 @@ from elfkiln.design import (
 from elfkiln.limits import limit
 from elfkiln.lint.finding import Findings
 from elfkiln.lint.flow import Flow, follow, program_of
+from elfkiln.lint.order import lint_order, lint_releases
 from elfkiln.lint.parameters import lint_guards, lint_parameters
 from elfkiln.lint.placement import Placement
 from elfkiln.lint.taps import fills, lint_tasks, task_name
@@ -33,14 +34,18 @@ def lint_sequences(design: Design, placement: Placement, findings: Findings) -> 
     fifos = {fifo.name: fifo for fifo in design.fifos}
     programs = tuple(program_of(core) for core in design.cores)
     guards = lint_guards(design, programs, findings)
+    of_design = tuple(findings.found)
     loaders = [s for s in design.sequences if any(isinstance(step, LoadPdi) for step in s.steps)]
     for sequence in design.sequences:
+        earlier = len(findings.found)
         _load_pdi(design, sequence, bool(loaders), findings)
         _names(design, sequence, findings)
         lint_tasks(sequence, fifos, findings)
         flow = follow(design, sequence, programs, findings)
         lint_parameters(design, sequence, guards, flow, findings)
         _Run(sequence, fifos, placement, flow, findings).walk()
+        lint_releases(sequence, programs, placement, flow, findings)
+        lint_order(design, sequence, placement, (*of_design, *findings.found[earlier:]), findings)
 
 
 def _load_pdi(design: Design, sequence: Sequence, elsewhere: bool, findings: Findings) -> None:
@@ -261,7 +266,8 @@ class _Run:
             if name == task.fifo or not self.flow.together(name, task.fifo):
                 continue
             whole = self.flow.total(name)
-            while channel.queue and whole and Fraction(self.ends_at[channel.queue[0].number], whole) <= come:
+            once = self.flow.once(name) and come > 0
+            while channel.queue and whole and (once or Fraction(self.ends_at[channel.queue[0].number], whole) <= come):
                 self._done(channel)
 
     def _free(self, task: Task, position: int) -> None:
@@ -272,8 +278,9 @@ class _Run:
         elif how is None and task.number in self.started and task.number not in self.done:
             tile = self._shim(task)
             again = tile is not None and self.last_configured.get(tile, 0) > position
-            rest = "and another task of the shim follows" if again else "and nothing follows on the shim"
-            self.findings.add("free-early", where, "before its free", limit="an await that shows it done", value=rest)
+            note = "a later task of the shim may take its descriptor" if again else "no later task of the shim is hurt"
+            awaited = "an await of it, or of what is made from its data"
+            self.findings.add("free-early", where, "step before its free", limit=awaited, value="none", note=note)
         self._end(task, "freed")
 
     def _end(self, task: Task, how: str) -> None:
