@@ -3,7 +3,14 @@
 import pytest
 
 from elfkiln.errors import Refused
-from elfkiln.npu2.aiecc import GENERATIONS, command_line, detect_generation, generation_digest
+from elfkiln.npu2.aiecc import (
+    GENERATIONS,
+    check_options,
+    command_line,
+    detect_generation,
+    generation_digest,
+    listed_options,
+)
 from npu2_standins import NEW_HELP, OLD_HELP
 
 
@@ -88,3 +95,93 @@ def test_run_time_loop_bounds_need_a_flag_in_the_old_one_only():
 def test_each_row_of_the_table_has_its_own_digest():
     digests = {generation_digest(name) for name in GENERATIONS}
     assert len(digests) == len(GENERATIONS)
+
+
+# What the lock adds to the command line must be an option aiecc has.
+
+NEW, OLD = GENERATIONS["get-full-elf"], GENERATIONS["generate-full-elf"]
+# As LLVM's option parser prints them: short names with a space before the value, aliases, values of an enumeration,
+# options that a description mentions only.
+LLVM_HELP = """\
+USAGE: aiecc [options] <input mlir>
+
+OPTIONS:
+
+AIE Compiler Options:
+
+  -O <uint>                  - Optimization level (0-3)
+  --alloc-scheme=<string>    - Buffer allocation scheme; not for --aiesim
+  --link_against_hsa         - Link against HSA runtime
+  --placer=<value>           - Placement algorithm to use
+    =sequential_placer       -   Sequential column-major placement
+  -v                         - Alias for --verbose
+  --verbose[=<bool>]         - Verbose execution
+"""
+
+
+def test_the_options_are_those_a_line_of_the_help_begins_with():
+    assert listed_options(LLVM_HELP) == {
+        "O": True,
+        "alloc-scheme": True,
+        "link_against_hsa": False,
+        "placer": True,
+        "v": False,
+        "verbose": False,
+    }
+
+
+@pytest.mark.parametrize(
+    ("generation", "text", "flags", "unlisted"),
+    [
+        (NEW, NEW_HELP, ("--alloc-scheme=basic-sequential",), ("--get-full-elf",)),
+        (NEW, NEW_HELP, ("-alloc-scheme=basic-sequential",), ("--get-full-elf",)),
+        (NEW, NEW_HELP, ("--get-npu-insts",), ("--get-full-elf", "--get-npu-insts")),
+        (NEW, NEW_HELP + "  --get-full-elf\n  --get-later\n", ("--get-later",), ()),
+        (NEW, NEW_HELP + "  -O <uint>  - Level\n", ("-O3", "-O=3"), ("--get-full-elf",)),
+        (OLD, OLD_HELP, ("--alloc-scheme=basic-sequential", "--dynamic-objFifos"), ()),
+    ],
+)
+def test_options_that_aiecc_has(generation, text, flags, unlisted):
+    assert check_options(generation, flags, listed_options(text)) == unlisted
+
+
+@pytest.mark.parametrize("generation", [NEW, OLD])
+@pytest.mark.parametrize(
+    ("flag", "expected"),
+    [
+        ("--allok-scheme=basic-sequential", "found none of that name; did you mean --alloc-scheme?"),
+        # A name that only begins alike, one the help's prose mentions, one joined with its value, a bare separator.
+        ("--alloc=basic-sequential", "found none of that name"),
+        ("--aiesim", "found none of that name"),
+        ("-O3", "found none of that name"),
+        ("--get-ful-elf", "found none of that name"),
+        ("--", "expected an option and its value in one word, --name=value"),
+        ("basic-sequential", "expected an option and its value in one word, --name=value"),
+        ("--alloc-scheme", "expected --alloc-scheme=<value>"),
+        ("--tmpdir=elsewhere", "elfkiln passes this one itself"),
+        ("-full-elf-name=other.elf", "elfkiln passes this one itself"),
+        ("-j8", "elfkiln passes this one itself"),
+        ("--nthreads=8", "elfkiln passes this one itself"),
+    ],
+)
+def test_options_that_aiecc_does_not_have_are_refused_by_name(generation, flag, expected):
+    listed = listed_options((NEW_HELP if generation is NEW else OLD_HELP) + "  -v  - See --aiesim\n")
+    with pytest.raises(Refused) as refused:
+        check_options(generation, (flag,), listed)
+    line = str(refused.value)
+    assert line.startswith(f"toolchain.lock: target.npu2.aiecc_flags: {flag}: ")
+    assert expected in line
+
+
+@pytest.mark.parametrize(("name", "line"), [("--dynamic-objFifos", "  --dynamic-objFifos"), ("-j", "  -j <uint>")])
+def test_an_option_of_the_table_that_aiecc_does_not_have_is_refused_too(name, line):
+    assert line in OLD_HELP
+    with pytest.raises(Refused) as refused:
+        check_options(OLD, (), listed_options(OLD_HELP.replace(line, "  --other")))
+    assert str(refused.value).startswith(f"aiecc --help: lists no {name}, which elfkiln passes")
+
+
+def test_a_flag_of_the_lock_is_not_given_twice():
+    # aiecc's option parser ends with an error at an option given twice.
+    words = command_line(OLD, peano="P", flags=("--dynamic-objFifos=true",), dynamic_loops=True, jobs=1)
+    assert [word for word in words if "dynamic" in word] == ["--dynamic-objFifos=true"]

@@ -1,9 +1,11 @@
 """Installing the npu2 toolchain from stand-in wheels: every source, every way it can go wrong, and every later use."""
 
 import contextlib
+import dataclasses
 import hashlib
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -18,6 +20,7 @@ import pytest
 
 from elfkiln.errors import Differs, ElfkilnError, Refused
 from elfkiln.npu2 import install as module
+from elfkiln.npu2.aiecc import GENERATIONS
 from elfkiln.npu2.install import check_unchanged, install, open_installed, verify_install, verify_tools
 from elfkiln.npu2.interpreter import find_python
 from elfkiln.npu2.pin import read_pin
@@ -26,7 +29,7 @@ from elfkiln.project import Project
 from elfkiln.store import Store
 from elfkiln.toolchain_lock import read_lock
 from npu2_server import serve
-from npu2_standins import OLD_HELP, PYTHON, copy_installed, make_standins, make_wheel, this_python
+from npu2_standins import NEW_HELP, OLD_HELP, PYTHON, copy_installed, make_standins, make_wheel, this_python
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 
@@ -119,7 +122,12 @@ def test_the_record_has_the_digest_of_every_binary_as_the_wheels_hold_it(install
     }
     assert record["tools"]["aiecc"]["file"].endswith("site-packages/mlir_aie/bin/aiecc")
     assert record["wheels"] == {wheel.path.name: wheel.sha256 for wheel in standins.wheels.values()}
-    assert record["aiecc"] == {"generation": "get-full-elf", "version": "aiecc (stand-in)\\n  git SHA:  0000000"}
+    assert (record["aiecc"]["generation"], record["aiecc"]["version"]) == (
+        "get-full-elf",
+        "aiecc (stand-in)\\n  git SHA:  0000000",
+    )
+    names = re.findall(r"^  --?([a-z-]+)", NEW_HELP, re.MULTILINE)
+    assert sorted(record["aiecc"]["options"]) == sorted(names)
     assert record["toolchain"] == installed.folder.name == installed.pin.digest
 
 
@@ -429,6 +437,44 @@ def test_an_aiecc_of_another_generation_is_refused(tmp_path):
     assert 'set aiecc_generation = "generate-full-elf" in toolchain.lock' in line
 
 
+@pytest.mark.parametrize(("text", "generation"), [(NEW_HELP, "get-full-elf"), (OLD_HELP, "generate-full-elf")])
+def test_a_flag_that_aiecc_does_not_list_is_refused_by_name(text, generation, tmp_path):
+    # The old generation ignores what it does not know: the default allocation would be used, without a word.
+    standins = make_standins(tmp_path / "wheels", help_text=text)
+    flags = ["--allok-scheme=basic-sequential"]
+    project = standins.project(tmp_path / "project", aiecc_generation=generation, aiecc_flags=flags)
+    assert fails(project, Refused, wheels=standins.folder) == (
+        "toolchain.lock: target.npu2.aiecc_flags: --allok-scheme=basic-sequential: expected an option that "
+        "aiecc --help lists, found none of that name; did you mean --alloc-scheme?"
+    )
+
+
+def test_an_option_that_the_help_is_known_not_to_list_is_noted(standins, tmp_path):
+    project = standins.project(tmp_path / "project")
+    said = []
+    found = install(project, wheels=standins.folder, find=this_python, note=said.append)
+    assert "aiecc --help does not list --get-full-elf by itself; it counts as one of --get-<name>" in said
+    assert found.record["aiecc"]["unlisted"] == ["--get-full-elf"]
+
+
+def test_an_installed_aiecc_is_held_against_what_elfkiln_passes_now(copy, monkeypatch):
+    row = dataclasses.replace(GENERATIONS["get-full-elf"], arguments=("--get-full-elf", "--full-elf={peano}"))
+    monkeypatch.setattr("elfkiln.npu2.install.GENERATIONS", {"get-full-elf": row})
+    project = Project(copy.folder.parents[2])
+    with pytest.raises(Refused, match=r"^aiecc --help: lists no --full-elf, which elfkiln passes"):
+        open_installed(project, target_of(project))
+
+
+@pytest.mark.parametrize("options", [None, [], {"j": 1}, {}])
+def test_a_record_without_aieccs_options_is_no_install(options, copy):
+    record = json.loads((copy.folder / "install.json").read_text())
+    record["aiecc"]["options"] = options
+    (copy.folder / "install.json").write_text(json.dumps(record))
+    project = Project(copy.folder.parents[2])
+    with pytest.raises(Refused, match="is of another install"):
+        open_installed(project, target_of(project))
+
+
 # Space, kills, two at once.
 
 
@@ -464,7 +510,7 @@ def test_a_half_finished_install_is_redone(standins, tmp_path):
     assert left_over(project) == [pin.digest]
 
 
-@pytest.mark.parametrize("content", [b"", b"{}", b"[1]", b'{"schema":"elfkiln-install/1","toolchain":"x"}', b"\xff"])
+@pytest.mark.parametrize("content", [b"", b"{}", b"[1]", b'{"schema":"elfkiln-install/2","toolchain":"x"}', b"\xff"])
 def test_a_spoilt_record_is_no_install(content, copy):
     (copy.folder / "install.json").write_bytes(content)
     project = Project(copy.folder.parents[2])

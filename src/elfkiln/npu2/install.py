@@ -28,7 +28,7 @@ from filelock import FileLock, Timeout
 from elfkiln.canonical import canonical_json, file_sha256, sha256_hex
 from elfkiln.errors import Differs, ElfkilnError, Refused, brief, mismatch_line, refusal
 from elfkiln.files import storage_refusal, sync_folder, write_atomic
-from elfkiln.npu2.aiecc import GENERATIONS, detect_generation
+from elfkiln.npu2.aiecc import GENERATIONS, check_options, detect_generation, listed_options
 from elfkiln.npu2.interpreter import Interpreter, describe_choice, find_python
 from elfkiln.npu2.pin import Npu2Pin, Tool, read_pin
 from elfkiln.npu2.tool_run import last_line, probe
@@ -46,7 +46,7 @@ from elfkiln.project import Project
 from elfkiln.store import Store
 from elfkiln.toolchain_lock import TargetPin, read_lock
 
-SCHEMA = "elfkiln-install/1"
+SCHEMA = "elfkiln-install/2"
 RECORD = "install.json"
 FILES = "files.json"
 PYTHON = "python"
@@ -112,8 +112,8 @@ def install(
 
     `wheels` is a folder of wheels for a machine without a network; the store's mirror is tried first in any case.
     A half-finished or damaged install is redone, and `note` says so. Raises `Refused` or `Differs` with one line
-    (wrong digest, missing wheel or Python, full disk, a binary that is not there, an aiecc of another generation);
-    nothing half-installed is then left.
+    (wrong digest, missing wheel or Python, full disk, a binary that is not there, an aiecc of another generation or
+    without an option that the lock passes); nothing half-installed is then left.
     """
     target = pin if pin is not None else read_lock(project.lock_file).target("npu2")
     npu2 = read_pin(target)
@@ -241,13 +241,20 @@ def _read(folder: Path, pin: Npu2Pin) -> Installed:
             and record["files_sha256"] == sha256_hex(files)
             and isinstance(record["tools"], dict)
             and isinstance(record["python"]["version"], str)
+            and _are_options(record["aiecc"]["options"])
         )
         expected = dict(json.loads(files))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise Refused(f"toolchain npu2 {pin.digest[:12]} is half-installed ({brief(error, 80)}); {REDO}") from error
     if not whole:
-        raise Refused(f"toolchain npu2 {pin.digest[:12]}: {RECORD} is of another install; {REDO} to redo it")
+        raise Refused(f"toolchain npu2 {pin.digest[:12]}: {RECORD} is of another install or elfkiln; {REDO} to redo it")
+    # What is passed can have changed with elfkiln since; the lock's flags are those of the install.
+    check_options(GENERATIONS[pin.aiecc_generation], pin.aiecc_flags, record["aiecc"]["options"])
     return Installed(folder, pin, record, Guard(folder / "venv", expected))
+
+
+def _are_options(value: object) -> bool:
+    return isinstance(value, dict) and bool(value) and all(isinstance(item, bool) for item in value.values())
 
 
 @contextlib.contextmanager
@@ -319,6 +326,8 @@ def _install_into(
     environment = tool_environment(pin, part, home, os.environ)
     _try_imports(pin, part, home, environment, probe_seconds)
     aiecc = _probe_aiecc(pin, part, home, environment, probe_seconds)
+    for word in aiecc["unlisted"]:
+        note(f"aiecc --help does not list {word} by itself; it counts as one of --get-<name>")
     shutil.rmtree(wheelhouse)
     shutil.rmtree(home)
     files = canonical_json(hash_tree(part / "venv"))
@@ -481,8 +490,9 @@ def _try_imports(pin: Npu2Pin, part: Path, home: Path, environment: Mapping[str,
 
 def _probe_aiecc(
     pin: Npu2Pin, part: Path, home: Path, environment: Mapping[str, str], probe_seconds: float
-) -> dict[str, str]:
-    """Ask aiecc for its options and version; `Refused` unless it is of the pinned generation."""
+) -> dict[str, Any]:
+    """Ask aiecc for its options and version; `Refused` unless it is of the pinned generation and has every option
+    that elfkiln and the lock will pass to it."""
     aiecc = next(site_packages(part, pin.python) / tool.file for tool in pin.tools if tool.name == "aiecc")
     answers = {}
     for question in ("--help", "--version"):
@@ -500,4 +510,11 @@ def _probe_aiecc(
             found=f"those of {generation.name}",
             remedy=f'if the wheels are right, set aiecc_generation = "{generation.name}" in toolchain.lock',
         )
-    return {"generation": generation.name, "version": brief(answers["--version"].strip(), 400)}
+    options = listed_options(answers["--help"])
+    unlisted = check_options(generation, pin.aiecc_flags, options)
+    return {
+        "generation": generation.name,
+        "version": brief(answers["--version"].strip(), 400),
+        "options": options,
+        "unlisted": list(unlisted),
+    }
