@@ -5,16 +5,19 @@ import json
 import shutil
 import tomllib
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from conftest import TINY_NAMES, TINY_ROLES
 from elfkiln.canonical import canonical_json
 from elfkiln.cli import main
 from elfkiln.errors import Refused
 from elfkiln.npu2.bump import bump, read_given, write_candidate
 from elfkiln.project import Project
 from elfkiln.registry import Entry, register
+from elfkiln.requirements import model_requirements
 from elfkiln.toolchain_lock import read_lock
 from npu2_standins import make_wheel
 
@@ -142,6 +145,99 @@ def test_a_known_wheel_without_its_pair_is_said(project, tmp_path):
     candidate = bump(project, [wheel.path])
     assert f"{wheel.path.name} is known together with llvm_aie-9-py3-none-any.whl" in candidate.notes[0]
     assert tomllib.loads(candidate.text)["target"]["npu2"]["aiecc_generation"] == "generate-full-elf"
+
+
+def test_other_bytes_under_the_name_of_a_known_wheel_are_said(project, tmp_path):
+    # The lock knows this very file of release 1.1.4, by this digest.
+    tag = "cp312-cp312-manylinux_2_27_x86_64.manylinux_2_28_x86_64"
+    wheel = real_wheel(tmp_path / "new", "1.1.4", tag=tag)
+    assert bump(project, [wheel.path]).notes == (
+        (
+            f"mlir_aie-1.1.4-{tag}.whl: toolchain.lock knows a file of this name with sha256 "
+            f"933149c588c4eb1c6479f057453c6331e4ac036a09cfd82f567e4bd763873ce2, this one has {wheel.sha256}; "
+            "find out which of the two upstream published"
+        ),
+    )
+
+
+def test_other_bytes_under_the_name_of_a_pinned_wheel_are_said(project, tmp_path):
+    wheel = make_wheel(tmp_path / "new", "aiofiles", "25.1.0", {"aiofiles.py": "evil = 1\n"})
+    (note,) = bump(project, [wheel.path]).notes
+    assert note.startswith("aiofiles-25.1.0-py3-none-any.whl: toolchain.lock knows a file of this name with sha256 ")
+    assert f"abe311e527c862958650f9438e859c1fa7568a141b22abcd015e120e86a85695, this one has {wheel.sha256}" in note
+
+
+def test_the_very_bytes_that_are_known_are_not_remarked_on(project, tmp_path):
+    wheel = real_wheel(tmp_path / "new")
+    project.lock_file.write_text(
+        REAL_LOCK + f'\n[[known_wheels]]\nfile = "{wheel.path.name}"\nsha256 = "{wheel.sha256}"\n'
+    )
+    assert bump(project, [wheel.path]).notes == ()
+
+
+def two_models(project):
+    """Role tables of two models of the same sizes."""
+    for model in ("tiny", "twin"):
+        (project.plans / model).mkdir(parents=True)
+        (project.plans / model / "roles.yaml").write_text(TINY_ROLES.replace("model: tiny", f"model: {model}"))
+
+
+def test_names_of_the_plans_without_a_recipe_are_counted(project, tmp_path):
+    two_models(project)
+    wheel = real_wheel(tmp_path / "new").path
+    empty = bump(project, [wheel])
+    # Two models of the same table ask for the same files.
+    assert (empty.names, empty.recipes, empty.models) == ((), 0, 2)
+    assert (empty.wanted, empty.unbuilt) == (TINY_NAMES, TINY_NAMES)
+    first, second = "full_i8_D_K512_N256_b8.elf", "full_i8_QKV_K256_N768_b8.elf"
+    register(project.registry_file, project.out, "npu2", {first: entry(16), second: entry(32)})
+    # What another target has is not built for this one.
+    register(project.registry_file, project.out, "sim", {"full_i8_O_K256_N256_b8.elf": entry(4096)})
+    filled = bump(project, [wheel])
+    assert (filled.names, filled.recipes) == ((first, second), 2)
+    assert (filled.wanted, filled.unbuilt) == (TINY_NAMES, TINY_NAMES - 2)
+
+
+def test_a_sealed_elf_counts_by_model(project, tmp_path):
+    shutil.copytree(CHECKOUT / "plans" / "bonsai2-27b-pb16i", project.plans / "bonsai2-27b-pb16i")
+    before = bump(project, [real_wheel(tmp_path / "new").path])
+    asked = model_requirements(project, "bonsai2-27b-pb16i").requirements
+    sealed = [need for need in asked if need.name is None]
+    assert len(sealed) == 1
+    one = replace(entry(16), sealed=sealed[0].sealed)
+    register(project.registry_file, project.out, "npu2", {"bonsai2-27b-pb16i/pb16i_sealed.elf": one})
+    after = bump(project, [tmp_path / "new"])
+    assert (before.unbuilt, after.unbuilt) == (len(asked), len(asked) - 1)
+
+
+def test_a_model_that_cannot_be_read_is_named_and_the_others_counted(project, tmp_path):
+    two_models(project)
+    (project.plans / "twin" / "roles.yaml").write_text("schema: [\n")
+    candidate = bump(project, [real_wheel(tmp_path / "new").path])
+    assert (candidate.models, candidate.unbuilt) == (1, TINY_NAMES)
+    (note,) = candidate.notes
+    assert note.startswith("model twin is not counted: ")
+    assert "\n" not in note
+
+
+def test_the_verb_says_what_is_not_built_yet(project, tmp_path, capsys):
+    two_models(project)
+    real_wheel(tmp_path / "new")
+    words = ["toolchain", "bump", f"root={project.root}", f"wheels={tmp_path / 'new'}", f"out={tmp_path / 'c.lock'}"]
+    assert main(words) == 0
+    said = capsys.readouterr().out
+    count = TINY_NAMES
+    assert "0 recipes would change, under 0 names of registry.yaml\n" in said
+    assert f"{count} of {count} names of the 2 models below plans/ have no npu2 recipe yet\n" in said
+    assert main([*words, "--overwrite", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert {key: report[key] for key in ("names", "recipes", "models", "wanted", "unbuilt")} == {
+        "names": [],
+        "recipes": 0,
+        "models": 2,
+        "wanted": count,
+        "unbuilt": count,
+    }
 
 
 def spoilt(folder, spoil):

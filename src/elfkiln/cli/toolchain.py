@@ -119,6 +119,9 @@ def _bump(project: Project, arguments: Arguments) -> int:
         print(f"{candidate.recipes} recipes would change, under {len(candidate.names)} names of registry.yaml")
     for name in candidate.names:
         print(f"  {name}")
+    if candidate.models:
+        many = "model" if candidate.models == 1 else f"{candidate.models} models"
+        print(f"{candidate.unbuilt} of {candidate.wanted} names of the {many} below plans/ have no npu2 recipe yet")
     for note in candidate.notes:
         print(f"note: {note}")
     return EXIT_DONE

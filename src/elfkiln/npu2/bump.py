@@ -14,11 +14,13 @@ from typing import Any
 from urllib.parse import quote
 
 from elfkiln.canonical import canonical_json, file_sha256, sha256_hex
-from elfkiln.errors import Refused, brief, refusal
+from elfkiln.errors import ElfkilnError, Refused, brief, refusal
 from elfkiln.files import write_atomic
+from elfkiln.jobs import entry_of, registry_key
 from elfkiln.npu2.pin import MLIR_AIE, Npu2Pin, Wheel, WheelName, normalized, read_pin
 from elfkiln.project import Project
-from elfkiln.registry import load_registry
+from elfkiln.registry import Entry, load_registry
+from elfkiln.requirements import all_models, model_requirements
 from elfkiln.toolchain_lock import TargetPin, read_lock
 
 _HEADER = "[[target.npu2.wheels]]"
@@ -48,8 +50,12 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A candidate lock: its text, both toolchain digests, the changed wheels, what stays to be seen to, and the names
-    of registry.yaml whose recipes it changes (with the number of those recipes)."""
+    """A candidate lock: its text, both toolchain digests, the changed wheels, and what stays to be seen to.
+
+    `names` are those of registry.yaml whose recipes it changes, `recipes` the number of those recipes. Of the `wanted`
+    names that the `models` below plans/ ask for, `unbuilt` have no npu2 recipe yet: whichever lock is there when they
+    are built makes them.
+    """
 
     text: str
     digest_before: str
@@ -58,6 +64,9 @@ class Candidate:
     notes: tuple[str, ...]
     names: tuple[str, ...]
     recipes: int
+    models: int
+    wanted: int
+    unbuilt: int
 
     def to_json(self) -> dict[str, Any]:
         """Return a JSON value without the text."""
@@ -68,6 +77,9 @@ class Candidate:
             "notes": list(self.notes),
             "names": list(self.names),
             "recipes": self.recipes,
+            "models": self.models,
+            "wanted": self.wanted,
+            "unbuilt": self.unbuilt,
         }
 
 
@@ -130,15 +142,21 @@ def bump(project: Project, paths: Iterable[Path]) -> Candidate:
     digest = sha256_hex(canonical_json(table))
     after = read_pin(TargetPin("npu2", table, digest))
     notes += _gaps(after, given, known)
-    entries = load_registry(project.registry_file).entries("npu2") if digest != target.digest else {}
+    notes += _namesakes(pin, given, known)
+    registered = load_registry(project.registry_file).entries("npu2")
+    models, wanted = _wanted(project, registered, notes)
+    changed = registered if digest != target.digest else {}
     return Candidate(
         candidate,
         target.digest,
         digest,
         _changes(pin, after),
         tuple(notes),
-        tuple(sorted(entries)),
-        len({entry.recipe for entry in entries.values()}),
+        tuple(sorted(changed)),
+        len({entry.recipe for entry in changed.values()}),
+        models,
+        len(wanted),
+        sum(not there for there in wanted.values()),
     )
 
 
@@ -227,6 +245,34 @@ def _gaps(after: Npu2Pin, given: Sequence[GivenWheel], known: Mapping[str, Mappi
         if pair is not None and pair not in files:
             notes.append(f"{wheel.file} is known together with {pair}, which is not in the candidate")
     return notes
+
+
+def _namesakes(pin: Npu2Pin, given: Sequence[GivenWheel], known: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Return a note for every given wheel whose file name the lock has, pinned or known, with other digests only."""
+    digests: dict[str, list[str]] = {}
+    for file, digest in [(w.file, w.sha256) for w in pin.wheels] + [(row.get("file"), d) for d, row in known.items()]:
+        digests.setdefault(str(file), []).append(digest)
+    return [
+        f"{wheel.file}: toolchain.lock knows a file of this name with sha256 {' or '.join(digests[wheel.file])}, this "
+        f"one has {wheel.sha256}; find out which of the two upstream published"
+        for wheel in given
+        if wheel.file in digests and wheel.sha256 not in digests[wheel.file]
+    ]
+
+
+def _wanted(project: Project, registered: Mapping[str, Entry], notes: list[str]) -> tuple[int, dict[str, bool]]:
+    """Return how many models below plans/ could be read, and for each name they ask for whether it is registered."""
+    models, wanted = 0, dict[str, bool]()
+    for model in all_models(project):
+        try:
+            asked = model_requirements(project, model)
+        except ElfkilnError as error:
+            notes.append(f"model {model} is not counted: {error}")
+            continue
+        models += 1
+        for need in asked.requirements:
+            wanted[registry_key(asked, need)] = entry_of(registered, asked, need) is not None
+    return models, wanted
 
 
 def _changes(before: Npu2Pin, after: Npu2Pin) -> tuple[Change, ...]:
