@@ -173,6 +173,13 @@ CASES = {
         "none on a shim",
         2,
     ),
+    "fifo-iterations": (
+        with_fifo(mem_relay(), "forward", iter_count=256),
+        with_fifo(mem_relay(), "forward", iter_count=257),
+        "FIFO @forward",
+        256,
+        257,
+    ),
     "shim-dims": (
         mem_relay(dims=SQUARE),
         with_fifo(mem_relay(), "in", to_stream=tuple(Dim(*d) for d in SQUARE)),

@@ -70,7 +70,8 @@ class Fifo:
     """An object FIFO. `depths[0]` is the producer's, then one per consumer (one number in the module is repeated).
 
     `depth_per_end` says that the module names a depth for each end: the lowering then takes consumers at their word,
-    while one number lets it give a consumer core only what the core's program needs.
+    while one number lets it give a consumer core only what the core's program needs. `iter_count` is how often the
+    DMA of a mem tile end runs through its buffers before it stops (0: for ever).
     """
 
     name: str
@@ -83,6 +84,7 @@ class Fifo:
     repeat_count: int = 0
     via_dma: bool = False
     depth_per_end: bool = False
+    iter_count: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,6 +79,7 @@ LIMITS: tuple[Limit, ...] = (
     Limit("length", "mem", 2**17 - 1, "words", "length of a transfer (17 bits)", MODEL),
     Limit("length", "core", 2**14 - 1, "words", "length of a transfer (14 bits)", MODEL),
     Limit("iterations", "array", 64, "runs", "outermost size of a task's tap (6 bits)", SEQUENCE),
+    Limit("fifo-iterations", "array", 256, "runs", "iter_count of a FIFO", "mlir-aie ObjectFifoCreateOp::verify"),
     Limit("repeat", "shim", 255, "repeats", "repeat_count of a task in the start queue", "mlir-aie NpuPushQueueOp"),
     Limit(
         "task-queue",

@@ -11,7 +11,7 @@ from elfkiln.cli.arguments import Arguments, Spec
 from elfkiln.cli.common import print_json
 from elfkiln.errors import EXIT_DIFFERS, EXIT_DONE, Refused
 from elfkiln.lint import ERROR, Finding, TileBudget, budgets, lint
-from elfkiln.read_design import read_design
+from elfkiln.read_design import read_for_lint
 
 HELP = "check a design (generic MLIR) against the array's limits and the tools' known traps"
 _MOST_LINES = 40
@@ -19,10 +19,19 @@ SPEC = Spec(keys={"target": "npu2 (default) or sim"}, words=("DESIGN.mlir",))
 
 
 def run(arguments: Arguments) -> int:
-    """Print the findings and what each tile has left; return 1 when a finding is an error."""
+    """Print the findings and what each tile has left; return 1 when a finding is an error.
+
+    A file that no design can be made of is `Refused`; with --json the line is printed as `refused` as well.
+    """
     path = Path(arguments.words[0])
-    design = read_design(read_text(path), name=path.name)
-    found = lint(design, arguments.keys.get("target", "npu2"))
+    target = arguments.keys.get("target", "npu2")
+    try:
+        design = read_for_lint(read_text(path), name=path.name)
+        found = lint(design, target)
+    except Refused as refused:
+        if arguments.json:
+            print_json({"refused": str(refused)})
+        raise
     tiles = budgets(design)
     errors = sum(finding.severity == ERROR for finding in found)
     if arguments.json:

@@ -116,6 +116,7 @@ class ObjectFifoCreateOp(IRDLOperation):
     plio = prop_def(BoolAttr)
     disable_synchronization = prop_def(BoolAttr)
     repeat_count = opt_prop_def(_I32)
+    iter_count = opt_prop_def(_I32)
 
     traits = traits_def(SymbolOpInterface())
 

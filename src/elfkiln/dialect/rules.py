@@ -28,6 +28,7 @@ from elfkiln.limits import CORE, MEM, WORD_BYTES, limit
 
 _COLUMNS, _ROW_COUNT = limit("columns").value, limit("rows").value
 _DEFAULT_STACK = limit("stack", "core").value
+_MOST_ITERATIONS = limit("fifo-iterations").value
 _DIMS = {"mem": MEM.dims, "core": CORE.dims}
 _LARGEST_SIZE, _LARGEST_STRIDE = limit("verified-size").value, limit("verified-stride").value
 
@@ -161,6 +162,12 @@ class Scope:
             raise VerifyException(f"{what}: `repeat_count` unavailable for shim tiles")
         if op.repeat_count is not None and integer(op.repeat_count) < 1:
             raise VerifyException(f"{what}: repeat_count is at least 1, found {integer(op.repeat_count)}")
+        if op.iter_count is not None:
+            iterations = integer(op.iter_count)
+            if not 1 <= iterations <= _MOST_ITERATIONS:
+                raise VerifyException(f"{what}: `iter_count` is 1 to {_MOST_ITERATIONS}, found {iterations}")
+            if "mem" not in (producer.kind, *(consumer.kind for consumer in consumers)):
+                raise VerifyException(f"{what}: `iter_count` needs an end on a mem tile")
         for consumer, dims in zip(consumers, from_stream, strict=True):
             if consumer.kind == "shim" and dims:
                 raise VerifyException(
@@ -176,6 +183,63 @@ class Scope:
         check_dims(f"{what}: dimensionsToStream", op.to_stream.data, producer, elements, element)
         for consumer, dims in zip(consumers, from_stream, strict=True):
             check_dims(f"{what}: dimensionsFromStream at {consumer}", dims, consumer, elements, element)
+
+    def _create_structure(self, op: aie.ObjectFifoCreateOp) -> None:
+        what = f"aie.objectfifo {op.sym_name.data}"
+        ends = [tile_of(end, what) for end in (op.producer, *op.consumers)]
+        if len(op.from_stream.data) != len(ends) - 1:
+            raise VerifyException(
+                f"{what}: dimensionsFromStreamPerConsumer has {len(op.from_stream.data)} entries for "
+                f"{len(ends) - 1} consumers"
+            )
+        for word, count in (("repeat_count", op.repeat_count), ("iter_count", op.iter_count)):
+            if count is not None and integer(count) < 1:
+                raise VerifyException(f"{what}: {word} is at least 1, found {integer(count)}")
+
+    def _acquire_structure(self, op: aie.ObjectFifoAcquireOp) -> None:
+        self._port_structure(op)
+        fifo = self.symbols.get(symbol(op.fifo))
+        if isinstance(fifo, aie.ObjectFifoCreateOp) and op.subview.type.element_type != fifo.elem_type.element_type:
+            raise VerifyException(
+                f"{op.name}: expected objects of {fifo.elem_type.element_type}, found {op.subview.type.element_type}"
+            )
+
+    def _port_structure(self, op: aie.ObjectFifoAcquireOp | aie.ObjectFifoReleaseOp) -> None:
+        core_of(op)
+        if integer(op.port) not in set(aie.Port):
+            raise VerifyException(f"{op.name}: port is 0 (Produce) or 1 (Consume), found {integer(op.port)}")
+
+    def _access_structure(self, op: aie.ObjectFifoSubviewAccessOp) -> None:
+        acquire = op.subview.owner
+        if not isinstance(acquire, aie.ObjectFifoAcquireOp):
+            raise VerifyException(f"{op.name}: expected what an acquire handed out, found {_origin(op.subview)}")
+        if op.output.type != acquire.subview.type.element_type:
+            raise VerifyException(f"{op.name}: expected {acquire.subview.type.element_type}, found {op.output.type}")
+        # Lint sees objects where a call uses them.
+        if not any(True for _ in op.output.uses):
+            self._access(op)
+
+    def _call_structure(self, op: CallOp) -> None:
+        core_of(op)
+        if op.results:
+            raise VerifyException(f"{op.name}: {symbol(op.callee)}: a kernel returns nothing")
+        callee = self.symbols.get(symbol(op.callee))
+        wanted = callee.function_type.inputs.data if isinstance(callee, FuncOp) else ()
+        for position, (want, have) in enumerate(zip(wanted, op.operand_types, strict=False)):
+            scalars = not isinstance(want, MemRefType) and not isinstance(have, MemRefType)
+            if scalars and want != have and len(wanted) == len(op.operand_types):
+                raise VerifyException(f"{op.name}: argument {position}: expected {want}, found {have}")
+
+    def _use_lock_structure(self, op: aie.UseLockOp) -> None:
+        core_of(op)
+        lock_of(op.lock, op.name)
+        if integer(op.action) not in set(aie.LockAction):
+            raise VerifyException(f"{op.name}: action is 0, 1 or 2, found {integer(op.action)}")
+        _one_value(op, op.value, len(op.value_operand))
+
+    def _rtp_write_structure(self, op: aiex.RtpWriteOp) -> None:
+        sequence_of(op)
+        _one_value(op, op.value, len(op.value_operand))
 
     def _link(self, op: aie.ObjectFifoLinkOp) -> None:
         what = "aie.objectfifo.link"
@@ -397,6 +461,64 @@ def check_device(op: aie.DeviceOp) -> None:
         scope.check(inner)
 
 
+def check_structure(op: aie.DeviceOp) -> None:
+    """Apply only those rules to a device without which its text is no design; raises `VerifyException` as above.
+
+    Lint has the others as findings with place and source, so a design that breaks them can be read for lint.
+    """
+    scope = Scope(op.sym_name.data)
+    for inner in op.body.block.ops:
+        name = inner.properties.get("sym_name")
+        if name is not None:
+            scope.symbols.setdefault(symbol(name), inner)
+    for inner in (op, *op.body.walk()):
+        try:
+            if isinstance(inner, _CLOSED) and inner.body.block.args:
+                raise VerifyException(f"{inner.name}: its body takes no arguments, found {len(inner.body.block.args)}")
+            if isinstance(inner, _TOP) and not isinstance(inner.parent_op(), aie.DeviceOp):
+                raise VerifyException(f"{inner.name}: expects parent op aie.device")
+            rule = _STRUCTURE.get(type(inner))
+            if rule is not None:
+                rule(scope, inner)
+        except VerifyException as error:
+            raise VerifyException(placed(inner, str(error))) from None
+
+
+def placed(op: Operation, message: str) -> str:
+    """Return a message about an operation that begins with its place: core, sequence and task, or symbol."""
+    place = _place(op)
+    return message if not place or message.startswith(place) else f"{place}: {message}"
+
+
+def _place(op: Operation) -> str:
+    parts: list[str] = []
+    at: Operation | None = op
+    while at is not None and not isinstance(at, aie.DeviceOp):
+        if isinstance(at, aie.CoreOp) and isinstance(at.tile.owner, aie.TileOp):
+            parts.append(str(tile_of(at.tile, at.name)))
+        elif isinstance(at, aiex.ConfigureTaskForOp) and "alloc" in at.properties:
+            parts.append(f"task on @{_name(at.properties['alloc'])}")
+        elif "objFifo_name" in at.properties:
+            parts.append(f"FIFO @{_name(at.properties['objFifo_name'])}")
+        elif isinstance(at, CallOp) and "callee" in at.properties:
+            parts.append(f"call of @{_name(at.properties['callee'])}")
+        elif "sym_name" in at.properties:
+            parts.append(f"@{_name(at.properties['sym_name'])}")
+        elif isinstance(at, aie.TileOp):
+            parts.append(f"tile({integer(at.properties.get('col'))},{integer(at.properties.get('row'))})")
+        elif isinstance(at, aie.ObjectFifoLinkOp):
+            parts.append("link")
+        at = at.parent_op()
+    return " ".join(reversed(parts))
+
+
+def _name(attribute: Attribute) -> str:
+    try:
+        return symbol(attribute)
+    except VerifyException:
+        return str(attribute)
+
+
 def core_of(op: Operation) -> aie.CoreOp:
     """Return the core whose program an operation is in."""
     parent = op.parent_op()
@@ -536,4 +658,21 @@ _RULES: dict[type[Operation], Callable[[Scope, Any], None]] = {
     CallOp: Scope._call,
     ForOp: Scope._loop,
     LoadOp: Scope._load,
+}
+# Of the rules above those that lint has no finding for.
+_STRUCTURE: dict[type[Operation], Callable[[Scope, Any], None]] = {
+    aie.ObjectFifoCreateOp: Scope._create_structure,
+    aie.ObjectFifoAcquireOp: Scope._acquire_structure,
+    aie.ObjectFifoReleaseOp: Scope._port_structure,
+    aie.ObjectFifoSubviewAccessOp: Scope._access_structure,
+    aie.BufferOp: Scope._buffer,
+    aie.UseLockOp: Scope._use_lock_structure,
+    aie.DMABDOp: Scope._descriptor,
+    aiex.StartTaskOp: Scope._step,
+    aiex.AwaitTaskOp: Scope._step,
+    aiex.FreeTaskOp: Scope._step,
+    aiex.RtpWriteOp: Scope._rtp_write_structure,
+    aiex.SetLockOp: Scope._set_lock,
+    CallOp: Scope._call_structure,
+    ForOp: Scope._loop,
 }

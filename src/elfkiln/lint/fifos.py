@@ -69,6 +69,13 @@ def _ends(fifo: Fifo, findings: Findings) -> None:
         findings.add(
             "fifo-repeat", where, f"repeat_count at {fifo.producer}", limit="none on a shim", value=fifo.repeat_count
         )
+    if fifo.iter_count:
+        most = limit("fifo-iterations")
+        if not 1 <= fifo.iter_count <= most.value:
+            findings.add("fifo-iterations", where, "iter_count", limit=most, value=fifo.iter_count)
+        if "mem" not in (fifo.producer.kind, *(consumer.kind for consumer in fifo.consumers)):
+            found = ", ".join(map(str, (fifo.producer, *fifo.consumers)))
+            findings.add("fifo-iterations", where, "ends of iter_count", limit="one on a mem tile", value=found)
 
 
 def _flows_on(fifo: Fifo, entering: set[str], leaving: set[str], findings: Findings) -> None:
@@ -169,6 +176,12 @@ def _link(link: Link, fifos: dict[str, Fifo], seen: set[str], findings: Findings
     if tile is None:
         findings.add("link-tile", where, "tile between the FIFOs", limit="one", value="none")
         return
+    if tile.kind == "shim":
+        findings.add("link-tile", where, "tile between the FIFOs", limit="a mem or core tile", value=str(tile))
+    join, distribute = len(link.ins) > 1, len(link.outs) > 1
+    stray = [*(() if join else link.src_offsets), *(() if distribute else link.dst_offsets)]
+    if stray and (join or distribute or (link.src_offsets and link.dst_offsets)):
+        findings.add("link-offsets", where, "offsets of the side with one FIFO", limit="none", value=str(stray))
     if len(link.ins) == len(link.outs):
         return
     if tile.kind != "mem":

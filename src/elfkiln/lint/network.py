@@ -112,7 +112,7 @@ class Network:
         self.at_core: dict[tuple[str, str, Tile], Queue] = {}
         self.started: dict[str, int] = {}
         self.left = MOST_MOVES
-        if any(fifo.object_type.bytes < 1 for fifo in design.fifos):
+        if any(fifo.object_type.bytes < 1 or fifo.iter_count for fifo in design.fifos):
             raise NotFollowed
         self._queues(design, placement)
         self.cores = [_CoreRun(core) for core in design.cores]

@@ -101,6 +101,7 @@ RULES: tuple[Rule, ...] = (
         "the stream stops when the buffers are full; " + SILENT,
     ),
     Rule("fifo-repeat", ERROR, "repeat_count does not stand on a FIFO the shim produces", FIFO_VERIFY),
+    Rule("fifo-iterations", ERROR, "iter_count is 1 to 256 and stands on a FIFO with a mem tile end", FIFO_VERIFY),
     Rule("shim-dims", ERROR, "a shim end has no dims: the task's tap orders the data", FIFO_VERIFY),
     Rule("dim-count", ERROR, "a FIFO end has no more dims than the tile's descriptors", VERIFY),
     Rule(

@@ -25,6 +25,9 @@ def admit(design: Design) -> None:
     """Raise `Refused` for a design that no C can be made of, naming the part."""
     _check_names(design)
     _check_numbers(design)
+    for fifo in design.fifos:
+        if fifo.iter_count:
+            raise Refused(f"FIFO {fifo.name}: iter_count {fifo.iter_count}: the simulator's DMAs run for ever")
 
 
 def _check_names(design: Design) -> None:
