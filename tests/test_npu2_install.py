@@ -17,6 +17,7 @@ from collections import namedtuple
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 from elfkiln.errors import Differs, ElfkilnError, Refused
 from elfkiln.npu2 import install as module
@@ -24,6 +25,7 @@ from elfkiln.npu2.aiecc import GENERATIONS
 from elfkiln.npu2.install import check_unchanged, install, open_installed, verify_install, verify_tools
 from elfkiln.npu2.interpreter import find_python
 from elfkiln.npu2.pin import read_pin
+from elfkiln.npu2.tool_run import ends_at_sigterm
 from elfkiln.npu2.wheels import Sources, collect
 from elfkiln.project import Project
 from elfkiln.store import Store
@@ -178,8 +180,28 @@ def test_a_damaged_mirror_is_not_used(standins, tmp_path, monkeypatch):
         store.add_file(wheel.path)
     blob = store.path(standins.wheels["mlir_aie"].sha256)
     blob.chmod(0o644)
+    size = blob.stat().st_size + 6
     blob.write_bytes(blob.read_bytes() + b"TAMPER")
-    assert "mlir_aie-1.4.3-py3-none-any.whl from 127.0.0.1: not reachable" in fails(project, Differs)
+    said = []
+    line = fails(project, Differs, note=said.append)
+    assert "mlir_aie-1.4.3-py3-none-any.whl from 127.0.0.1: not reachable" in line
+    found = hashlib.sha256(blob.read_bytes()).hexdigest()
+    remark = "mlir_aie-1.4.3-py3-none-any.whl: the mirror's copy is damaged and not used "
+    assert [word for word in said if "mirror" in word] == [f"{remark}({size} bytes, sha256 {found})"]
+
+
+def test_a_damaged_mirror_is_said_though_the_wheel_is_there(standins, tmp_path):
+    project = standins.project(tmp_path / "project")
+    blob = Store(project.store).path(standins.wheels["mlir_aie"].sha256)
+    blob.parent.mkdir(parents=True)
+    blob.mkdir()
+    said = []
+    into = tmp_path / "into"
+    into.mkdir()
+    pin = read_pin(target_of(project))
+    collect(pin.wheels, Sources(Store(project.store), standins.folder), into, PYTHON, said.append)
+    (line,) = said
+    assert re.fullmatch(r"mlir_aie-1.4.3-py3-none-any.whl: the mirror's copy is damaged and not used \(.* .*\)", line)
 
 
 def test_wheels_come_from_their_addresses(standins, tmp_path, server):
@@ -527,7 +549,9 @@ def test_an_install_of_another_lock_under_this_name_is_refused(copy):
         open_installed(project, target_of(project))
 
 
-def test_a_killed_install_leaves_no_toolchain_and_the_next_one_clears_up(tmp_path):
+@contextlib.contextmanager
+def half_way(tmp_path):
+    """Yield a project, its wheels and the process that installs them, stopped where aiecc is asked for its help."""
     slow = make_standins(tmp_path / "slow", probe="hang")
     project = slow.project(tmp_path / "project")
     program = (
@@ -547,12 +571,53 @@ def test_a_killed_install_leaves_no_toolchain_and_the_next_one_clears_up(tmp_pat
             assert time.monotonic() < deadline
             assert process.poll() is None
             time.sleep(0.02)
+        yield project, slow, process
+
+
+def test_a_killed_install_leaves_no_toolchain_and_the_next_one_clears_up(tmp_path):
+    with half_way(tmp_path) as (project, slow, process):
         process.send_signal(signal.SIGKILL)
     pin = target_of(project)
     with pytest.raises(Refused, match="is not installed"):
         open_installed(project, pin)
     assert [name for name in left_over(project) if not name.startswith(".part-")] == []
     assert "aiecc --help did not end" in fails(project, wheels=slow.folder, probe_seconds=1)
+
+
+def test_a_terminated_install_clears_up_itself(tmp_path):
+    with half_way(tmp_path) as (project, _, process):
+        process.send_signal(signal.SIGTERM)
+        # 128 + 15, as a shell says it.
+        assert process.wait(60) == 143
+    assert left_over(project) == []
+
+
+def test_what_a_killed_install_of_another_lock_left_goes_too(standins, tmp_path):
+    project = standins.project(tmp_path / "project")
+    gone, busy = (project.toolchains / f".part-{digit * 64}-0123abcd" for digit in "ab")
+    aside = project.toolchains / f".part-{'a' * 64}-old-0123abcd"
+    for folder in (gone, busy, aside):
+        (folder / "venv").mkdir(parents=True)
+    with FileLock(project.toolchains / f".{'b' * 64}.lock"):
+        install(project, wheels=standins.folder, find=this_python)
+    assert left_over(project) == sorted([busy.name, target_of(project).digest])
+
+
+def test_sigterm_is_as_before_after_an_install_and_untouched_in_a_thread():
+    before = signal.getsignal(signal.SIGTERM)
+    with ends_at_sigterm():
+        assert signal.getsignal(signal.SIGTERM) != before
+    assert signal.getsignal(signal.SIGTERM) == before
+    seen = []
+
+    def work():
+        with ends_at_sigterm():
+            seen.append(signal.getsignal(signal.SIGTERM))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert seen == [before]
 
 
 def test_two_installs_at_once_are_one(standins, tmp_path):

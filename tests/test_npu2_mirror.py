@@ -98,5 +98,10 @@ def test_a_damaged_blob_is_stored_anew(standins, tmp_path):
     blob = Store(project.store).path(standins.wheels["mlir_aie"].sha256)
     blob.chmod(0o644)
     blob.write_bytes(b"rot")
-    assert mirror(project, wheels=standins.folder).stored == (standins.wheels["mlir_aie"].path.name,)
+    said = []
+    again = mirror(project, wheels=standins.folder, note=said.append)
+    assert again.stored == (standins.wheels["mlir_aie"].path.name,)
+    rot = hashlib.sha256(b"rot").hexdigest()
+    name = standins.wheels["mlir_aie"].path.name
+    assert said == [f"{name}: the mirror's copy is damaged and not used (3 bytes, sha256 {rot})"]
     assert blob.read_bytes() == standins.wheels["mlir_aie"].path.read_bytes()

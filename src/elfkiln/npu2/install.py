@@ -3,7 +3,8 @@
 An install is made in a folder of its own and renamed into place when it is complete, its record inside; so a folder of
 that name is a whole install or none. The virtual environment survives the rename: what runs is its `bin/python` (a
 link to the pinned interpreter) and the tools below site-packages; launcher scripts, which hold the old folder's path,
-are removed. One process installs a digest at a time (file lock); others wait and then find it done.
+are removed. One process installs a digest at a time (file lock); others wait and then find it done. An install that
+SIGTERM or an interrupt ends removes its folder; what SIGKILL or a power cut leaves goes when the next install begins.
 
 What a build uses is hashed: the tools before every build, every other file of the virtual environment once per process
 and by size, times and inode after that (`tree.Guard`).
@@ -31,7 +32,7 @@ from elfkiln.files import storage_refusal, sync_folder, write_atomic
 from elfkiln.npu2.aiecc import GENERATIONS, check_options, detect_generation, listed_options
 from elfkiln.npu2.interpreter import Interpreter, describe_choice, find_python
 from elfkiln.npu2.pin import Npu2Pin, Tool, read_pin
-from elfkiln.npu2.tool_run import last_line, probe
+from elfkiln.npu2.tool_run import ends_at_sigterm, last_line, probe
 from elfkiln.npu2.tree import Guard, Signature, hash_tree, signature
 from elfkiln.npu2.wheels import (
     Note,
@@ -120,7 +121,7 @@ def install(
     folder = project.toolchains / npu2.digest
     try:
         project.toolchains.mkdir(parents=True, exist_ok=True)
-        with _alone(folder, note):
+        with ends_at_sigterm(), _alone(folder, note):
             if folder.exists() or folder.is_symlink():
                 try:
                     return _whole(folder, npu2)
@@ -275,9 +276,14 @@ def _alone(folder: Path, note: Note) -> Iterator[None]:
 
 
 def _sweep(folder: Path) -> None:
-    """Remove what killed installs of this digest left; the lock says that nobody is at work on them."""
-    for left in folder.parent.glob(f".part-{folder.name}-*"):
-        _remove(left)
+    """Remove what killed installs left, of any digest; of others than this one only when nobody is at work on it."""
+    for left in folder.parent.glob(".part-*"):
+        digest = left.name.split("-")[1]
+        if digest == folder.name:
+            _remove(left)
+            continue
+        with contextlib.suppress(Timeout), FileLock(folder.parent / f".{digest}.lock", timeout=0):
+            _remove(left)
 
 
 def _remove(folder: Path) -> None:

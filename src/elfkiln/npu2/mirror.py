@@ -9,6 +9,7 @@ from typing import Any
 from elfkiln.canonical import canonical_json
 from elfkiln.files import storage_refusal
 from elfkiln.npu2.pin import Npu2Pin, Wheel, read_pin
+from elfkiln.npu2.tool_run import ends_at_sigterm
 from elfkiln.npu2.wheels import Note, Sources, collect, silent
 from elfkiln.project import Project
 from elfkiln.store import Store, descriptor_of
@@ -60,7 +61,7 @@ def mirror(
     kept = [wheel for wheel in npu2.wheels if store.holds(wheel.sha256)]
     missing = [wheel for wheel in npu2.wheels if wheel not in kept]
     for group in _groups(missing, wheels):
-        with private_folder(project.out / "work") as folder:
+        with ends_at_sigterm(), private_folder(project.out / "work") as folder:
             collect(group, Sources(store, wheels), folder, npu2.python, note)
             for wheel in group:
                 store.add_file(folder / wheel.file, expected=wheel.sha256)

@@ -9,9 +9,10 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import IO
 
 from elfkiln.errors import BuildFailed, Refused, brief
@@ -136,6 +137,31 @@ def last_line(text: str) -> str:
     """
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return brief(lines[-1], 300) if lines else "it said nothing"
+
+
+@contextlib.contextmanager
+def ends_at_sigterm() -> Iterator[None]:
+    """Let SIGTERM end the block by an exception (`SystemExit`, code 143), so that what it has half-made is removed.
+
+    Where a program has its own handler, and outside the main thread, nothing changes.
+    """
+    if (
+        threading.current_thread() is not threading.main_thread()
+        or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
+    ):
+        yield
+        return
+
+    def end(_number: int, _frame: FrameType | None) -> None:
+        # A second one while the first clears up does not break that off.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        raise SystemExit(128 + signal.SIGTERM)
+
+    signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 class _Drain:

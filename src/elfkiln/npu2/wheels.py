@@ -61,7 +61,7 @@ def collect(wheels: Iterable[Wheel], sources: Sources, into: Path, python: str, 
     missing or could not be fetched.
     """
     wanted = tuple(wheels)
-    left = [wheel for wheel in wanted if not _from_store(wheel, sources.store, into)]
+    left = [wheel for wheel in wanted if not _from_store(wheel, sources.store, into, note)]
     if left and sources.folder is not None:
         left = [wheel for wheel in left if not _from_folder(wheel, sources.folder, into)]
         if left:
@@ -81,10 +81,12 @@ def collect(wheels: Iterable[Wheel], sources: Sources, into: Path, python: str, 
         _from_index(indexed, into, python)
 
 
-def _from_store(wheel: Wheel, store: Store, into: Path) -> bool:
-    if not store.holds(wheel.sha256):
-        return False
+def _from_store(wheel: Wheel, store: Store, into: Path, note: Note) -> bool:
     source, target = store.path(wheel.sha256), into / wheel.file
+    if not store.holds(wheel.sha256):
+        if os.path.lexists(source):
+            note(f"{wheel.file}: the mirror's copy is damaged and not used ({_state(source)})")
+        return False
     try:
         try:
             os.link(source, target)
@@ -93,6 +95,13 @@ def _from_store(wheel: Wheel, store: Store, into: Path) -> bool:
     except OSError as error:
         raise storage_refusal(target, error) from error
     return True
+
+
+def _state(path: Path) -> str:
+    try:
+        return f"{path.stat().st_size} bytes, sha256 {file_sha256(path)}"
+    except OSError as error:
+        return error.strerror or str(error)
 
 
 def _from_folder(wheel: Wheel, folder: Path, into: Path) -> bool:
