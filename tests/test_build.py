@@ -354,6 +354,24 @@ def test_tools_that_are_not_the_locked_ones_are_refused_once_and_only_when_neede
     assert elfs(project, stand_in).exit_code == 0
 
 
+def test_a_fault_of_our_own_is_a_failure_not_a_silence(project, stand_in, monkeypatch):
+    def broken(_generator, _workdir):
+        raise ZeroDivisionError("a fault")
+
+    monkeypatch.setattr(stand_in, "build", broken)
+    report = elfs(project, stand_in)
+    assert report.exit_code == 1
+    assert len(report.failures) == TINY_NAMES
+    assert report.failures[0].reason == "internal error: ZeroDivisionError: a fault"
+
+
+def test_a_run_that_ends_early_leaves_no_name_untold(project, stand_in, monkeypatch):
+    monkeypatch.setattr("doit.doit_cmd.DoitMain.run", lambda *_: 3)
+    report = elfs(project, stand_in)
+    assert report.exit_code == 1
+    assert len(report.failures) == TINY_NAMES
+
+
 def test_an_interrupt_gives_the_terminal_back(project, stand_in, monkeypatch):
     stream = io.StringIO()
     show = Progress(stream, live=True)

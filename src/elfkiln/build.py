@@ -13,7 +13,7 @@ from filelock import FileLock
 from elfkiln import contract
 from elfkiln.artifacts import Artifact, find_artifact, put_artifact, recipe_ref
 from elfkiln.canonical import file_sha256
-from elfkiln.errors import EXIT_DONE, EXIT_REFUSED, BuildFailed, Differs, ElfkilnError
+from elfkiln.errors import EXIT_DONE, EXIT_REFUSED, BuildFailed, Differs, ElfkilnError, brief
 from elfkiln.files import space_refusal, storage_refusal
 from elfkiln.jobs import Failure, Job, plan_jobs, registry_key
 from elfkiln.progress import Progress
@@ -198,6 +198,14 @@ class _Run:
             }
             namespace = {"DOIT_CONFIG": config, "task_recipe": lambda: self._tasks(todo, known)}
             DoitMain(ModuleTaskLoader(namespace)).run([])
+        self._tell_the_unfinished(todo)
+
+    def _tell_the_unfinished(self, todo: tuple[Job, ...]) -> None:
+        """Whatever ended doit's run early: a name without an outcome is a failure, never a silent success."""
+        told = {*self.built, *self.admitted, *self.up_to_date, *(failure.key for failure in self.failures)}
+        for job in todo:
+            if any(key not in told for key, _ in job.wanted):
+                self._fail(job, BuildFailed("not built: the run ended before its turn; run again"))
 
     def _tasks(self, todo: tuple[Job, ...], known: Mapping[str, bool]) -> Iterator[dict[str, Any]]:
         for job in todo:
@@ -255,6 +263,9 @@ class _Run:
             self._fail(job, space_refusal(self.project.out) or error)
         except OSError as error:
             self._fail(job, storage_refusal(Path(error.filename or self.project.out), error))
+        except Exception as error:
+            # Ours to mend, but it must not pass for a build that went well: doit would keep it to itself.
+            self._fail(job, BuildFailed(f"internal error: {type(error).__name__}: {brief(error)}"))
         return True
 
     def _admit(self, job: Job, artifact: Artifact, elf: Path) -> None:
