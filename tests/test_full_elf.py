@@ -666,6 +666,49 @@ def test_inspect_compares_with_a_name_and_with_the_files_own(tmp_path, capsys):
     assert "N: expected 17408, found 14336" in capsys.readouterr().out
 
 
+def test_inspect_compares_the_sealed_elf_with_its_name(tmp_path, capsys):
+    path = tmp_path / "pb16i_sealed.elf"
+    path.write_bytes(sealed_elf())
+    assert main(["inspect", str(path)]) == 0
+    assert "  name: pb16i_sealed.elf agrees" in capsys.readouterr().out
+    other = tmp_path / "other.elf"
+    other.write_bytes(sealed_elf(GEOMETRIES[:1]))
+    assert main(["inspect", str(other), "name=pb16i_sealed.elf"]) == 0
+
+
+def test_a_plain_gemm_under_the_sealed_name_is_told(tmp_path, capsys):
+    path = tmp_path / "pb16i_sealed.elf"
+    path.write_bytes(PANEL.read_bytes())
+    assert main(["inspect", str(path)]) == 1
+    expected = (
+        "fault: wrong-geometry: pb16i_sealed.elf: sequences: expected init and at least one seq_K<K>_N<N>, found seq"
+    )
+    assert expected in capsys.readouterr().out
+    assert main(["inspect", str(PANEL), "name=pb16i_sealed.elf"]) == 1
+
+
+def test_sealed_sequences_compute_what_their_names_say(tmp_path):
+    design = packed(panel_b8(Shape(16, 5120, 14336, 1, 8, m=16)))
+    lies = assemble(PDI, [("init", stream_of([LOAD_PDI])), ("seq_K5120_N6144", gemm_stream(design, load=False))])
+    bytes_of_weights = panel_b8(Shape(16, 5120, 6144, 1, 8, m=16))
+    wide = assemble(
+        PDI, [("init", stream_of([LOAD_PDI])), ("seq_K5120_N6144", gemm_stream(bytes_of_weights, load=False))]
+    )
+    path = tmp_path / "pb16i_sealed.elf"
+    path.write_bytes(lies)
+    assert "N: expected 6144, found 14336" in inspect(path).fault
+    path.write_bytes(wide)
+    assert "bits a weight: expected 2, found 8" in inspect(path).fault
+
+
+def test_inspect_says_that_a_design_is_no_gemm_without_speaking_of_a_name(capsys):
+    copy = PANEL.with_name("copy_one_core.2026-08.elf")
+    assert main(["inspect", str(copy)]) == 0
+    out = capsys.readouterr().out
+    assert "geometry no GEMM: instance seq: tasks: expected tasks that fill the array from argument 1" in out
+    assert "its name" not in out
+
+
 def test_inspects_json_twin(tmp_path, capsys):
     path = tmp_path / "full_i8_D_K3072_N1024.elf"
     path.write_bytes(b"placeholder")
@@ -716,6 +759,9 @@ def test_inspect_reads_a_sim_elf_and_the_npu_refuses_it(simulator, tmp_path):
     }
     assert inspect(path, target="npu2").reject == "sim"
     assert inspect(path, ArtifactName.parse("full_i8_D_K256_N128_b8_m16.elf")).reject == "wrong-geometry"
+    assert inspect(path, "pb16i_sealed.elf").fault.startswith(
+        "wrong-geometry: pb16i_sealed.elf: sequences: expected init"
+    )
     assert kind_of(path.read_bytes()) == "sim"
 
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from elfkiln.design import Call, Kernel, ObjectRef
 from elfkiln.errors import BuildFailed, Refused
-from elfkiln.kernel_object import check_object, lint_object
+from elfkiln.kernel_object import check_cores, check_object, lint_cores, lint_object
+from gemm_designs import Shape, panel_b8
 from object_assembler import (
     ALLOC,
     COMMON,
@@ -27,6 +30,7 @@ from object_assembler import (
     WRITE,
     kernel_object,
 )
+from small_designs import endless, relay, with_core
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 ENTRIES = ("zero_i32", "matmul_i8_i32")
@@ -196,6 +200,68 @@ def test_no_bytes_make_it_fail(data):
             break
     for finding in lint_object(bytes(changed), entries=ENTRIES, machine="aie2p"):
         assert "\n" not in finding.line
+
+
+# --- all objects of a core ---------------------------------------------------------------------------------------
+
+
+def two_objects(stack: int = 1024):
+    """A relay whose core calls `zero` of a.o and `relay` of b.o; its stack and 4 KiB of buffers take data memory."""
+    design = relay(stack=stack)
+    bytes_ = design.fifos[0].object_type
+    body = design.cores[0].body[0].body
+    calls = (*body[:2], Call("zero", (ObjectRef(1, 0),)), *body[2:])
+    kernels = (Kernel("zero", (bytes_,), "a.o"), Kernel("relay", (bytes_, bytes_), "b.o"))
+    return replace(with_core(design, design.cores[0].tile, body=endless(*calls)), kernels=kernels)
+
+
+def part(entry: str, code: int, data: int = 0) -> bytes:
+    sections = [(".text", PROGBITS, ALLOC | EXECUTE, code)]
+    if data:
+        sections.append((".rodata", PROGBITS, ALLOC, data))
+    return kernel_object(tuple(sections), ((entry, GLOBAL, FUNCTION, 1, 64),))
+
+
+def test_the_code_of_all_objects_of_a_core_shares_its_program_memory():
+    fits = {"a.o": part("zero", 8000), "b.o": part("relay", 8384)}
+    assert lint_cores(two_objects(), fits) == ()
+    over = {"a.o": part("zero", 8000), "b.o": part("relay", 8400)}
+    for name, data in over.items():
+        assert check_object(data, entries=("zero" if name == "a.o" else "relay",), machine="aie2p") == ()
+    (finding,) = lint_cores(two_objects(), over)
+    assert (finding.rule, finding.where, finding.limit, finding.value) == ("object-program", "core(0,2)", 16384, 16400)
+    assert finding.message.endswith("found 16,400; a.o 8,000 + b.o 8,400")
+    with pytest.raises(BuildFailed, match=r"core\(0,2\): bytes of code: expected at most 16,384, found 16,400"):
+        check_cores(two_objects(), over)
+
+
+def test_the_constants_of_all_objects_of_a_core_share_what_it_has_left():
+    # 65,536 - 61,376 of stack - 2 x 2 x 1,024 of buffers leaves 64 bytes.
+    objects = {"a.o": part("zero", 64, 32), "b.o": part("relay", 64, 32)}
+    assert lint_cores(two_objects(stack=61376), objects) == ()
+    objects["b.o"] = part("relay", 64, 36)
+    (finding,) = lint_cores(two_objects(stack=61376), objects)
+    assert (finding.rule, finding.value) == ("object-data", 68)
+    assert "at most 64, what the core has left" in finding.message
+
+
+def test_two_objects_of_a_core_that_define_one_symbol_do_not_link():
+    both = kernel_object(
+        ((".text", PROGBITS, ALLOC | EXECUTE, 256),),
+        (("relay", GLOBAL, FUNCTION, 1, 64), ("zero", GLOBAL, FUNCTION, 1, 64)),
+    )
+    (finding,) = lint_cores(two_objects(), {"a.o": part("zero", 64), "b.o": both})
+    assert (finding.severity, finding.rule) == ("error", "object-export")
+    assert "objects that define zero: expected 1, found a.o, b.o" in finding.message
+
+
+def test_cores_alike_are_told_once_and_objects_of_no_core_are_left_out():
+    design = panel_b8(Shape(32, 256, 512, 2, 2, m=16))
+    name = design.kernels[0].link_with
+    big = part("matmul", 16400)
+    (finding,) = lint_cores(design, {name: big, "other.o": big})
+    assert finding.where == "core(0,2) and 3 alike"
+    assert lint_cores(design, {"other.o": big, name: b"no object"}) == ()
 
 
 # --- objects of a real compiler -----------------------------------------------------------------------------------

@@ -64,6 +64,8 @@ FOUND = {
         "1 to 1, n to 1 or 1 to n",
         "1 to 0",
     ),
+    # The mem tile becomes the core's: the core takes from a FIFO that begins and ends on its tile.
+    "link-access": (edited("row = 1 : i32", "row = 2 : i32"), "core(0,2) FIFO @into_core", "the DMA", "the core"),
     "core-fifo": (edited("@out, port = 0", "@out, port = 1"), "core(0,2) FIFO @out", "shim(0,0)", "core(0,2)"),
     "acquire-depth": (
         edited("port = 1 : i32, size = 1", "port = 1 : i32, size = 3"),

@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from elfkiln.canonical import sha256_hex
+from elfkiln.contract import INSTANCE, SEALED_ELF, SEALED_INIT
 from elfkiln.errors import Differs, Refused, refusal
-from elfkiln.full_elf import BadElf, FullElf, Instance, check_geometry, gemm_of, parse_full_elf, validate_entry
-from elfkiln.full_elf.kinds import FULL, MALFORMED, MEANINGS, SIM, WRONG_GEOMETRY, other_kind
+from elfkiln.full_elf import (
+    BadElf,
+    FullElf,
+    Instance,
+    check_geometry,
+    check_sealed,
+    gemm_of,
+    parse_full_elf,
+    validate_entry,
+)
+from elfkiln.full_elf.kinds import FULL, MALFORMED, MEANINGS, SIM, WRONG_GEOMETRY, bad, other_kind
 from elfkiln.names import ArtifactName
+
+_SEALED = re.compile(rf"{INSTANCE}_K(?P<K>[1-9]\d{{0,8}})_N(?P<N>[1-9]\d{{0,8}})", re.ASCII)
+_SEALED_FORM = f"at least one {INSTANCE}_K<K>_N<N>"
+_MADE_FOR_ANOTHER = f" ({MEANINGS[WRONG_GEOMETRY]})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +65,19 @@ class Inspection:
         return rows
 
 
-def inspect(path: Path, name: ArtifactName | None = None, target: str | None = None) -> Inspection:
+Name: TypeAlias = "ArtifactName | str"
+"""An artifact's name, or that of the sealed ELF (`pb16i_sealed.elf`), which says no geometry."""
+
+
+def name_of(text: str) -> Name:
+    """Read what an ELF may be called: an artifact name or the sealed ELF's; `Refused` for anything else."""
+    return text if text == SEALED_ELF else ArtifactName.parse(text)
+
+
+def inspect(path: Path, name: Name | None = None, target: str | None = None) -> Inspection:
     """Say what a file is; with a name (or an artifact's file name) also whether it computes what the name says.
+
+    Of a sealed ELF the sequences say the geometries: `init` and at least one of `seq_K.._N..`, each computing its own.
 
     `target` (npu2 or sim) makes an ELF of the other target a fault. Raises `Refused` when the file cannot be read.
     """
@@ -68,9 +94,9 @@ def inspect(path: Path, name: ArtifactName | None = None, target: str | None = N
     return Inspection(path.name, kind, len(data), sha256_hex(data), facts, reject, fault)
 
 
-def _own_name(text: str) -> ArtifactName | None:
+def _own_name(text: str) -> Name | None:
     try:
-        return ArtifactName.parse(text)
+        return name_of(text)
     except Refused:
         return None
 
@@ -78,7 +104,7 @@ def _own_name(text: str) -> ArtifactName | None:
 _Look: TypeAlias = "tuple[str, dict[str, Any], str | None, str | None]"
 
 
-def _look(path: Path, data: bytes, name: ArtifactName | None) -> _Look:
+def _look(path: Path, data: bytes, name: Name | None) -> _Look:
     other = other_kind(data)
     if other is not None:
         return _look_at_sim(path, name) if other.kind == SIM else (other.kind, {}, other.kind, str(other))
@@ -89,12 +115,25 @@ def _look(path: Path, data: bytes, name: ArtifactName | None) -> _Look:
     facts = _facts(full)
     try:
         validate_entry(full)
-        if name is not None:
+        if isinstance(name, str):
+            check_sealed(full, _sealed_geometries(i.name for i in full.kernels[0].instances))
+        elif name is not None:
             check_geometry(full, name)
+        if name is not None:
             facts["name"] = f"{name} agrees"
     except BadElf as error:
         return FULL, facts, error.kind, str(error)
     return FULL, facts, None, None
+
+
+def _sealed_geometries(sequences: Iterable[str]) -> tuple[tuple[int, int], ...]:
+    """Return K and N of each sequence that is named after a geometry; `BadElf` when none is."""
+    names = list(sequences)
+    found = [(int(match["K"]), int(match["N"])) for match in map(_SEALED.fullmatch, names) if match is not None]
+    if SEALED_INIT not in names or not found:
+        shown = ", ".join(names) or "none"
+        raise bad(WRONG_GEOMETRY, f"{SEALED_ELF}: sequences", expected=f"{SEALED_INIT} and {_SEALED_FORM}", found=shown)
+    return tuple(found)
 
 
 def _facts(full: FullElf) -> dict[str, Any]:
@@ -131,12 +170,14 @@ def _instance(instance: Instance) -> dict[str, Any]:
                 "groups": [gemm.row_groups, gemm.column_groups],
             }
         except BadElf as error:
-            row["geometry"] = f"no GEMM: {error}"
+            # Its message ends with what a wrong name would mean, and there may be no name.
+            row["geometry"] = f"no GEMM: {str(error).removeprefix(f'{error.kind}: ').removesuffix(_MADE_FOR_ANOTHER)}"
     return row
 
 
-def _look_at_sim(path: Path, name: ArtifactName | None) -> _Look:
+def _look_at_sim(path: Path, name: Name | None) -> _Look:
     from elfkiln.sim_elf import check_name, read_sim_elf
+    from elfkiln.sim_elf import check_sealed as check_sealed_sim
 
     facts: dict[str, Any] = {}
     try:
@@ -144,10 +185,13 @@ def _look_at_sim(path: Path, name: ArtifactName | None) -> _Look:
         facts["design"] = {"sha256": info.design, "device": info.device}
         facts["cpu"] = info.cpu
         facts["instances"] = [_sim_entry(entry) for entry in info.entries]
-        if name is not None:
+        if isinstance(name, str):
+            check_sealed_sim(info, _sealed_geometries(entry.sequence for entry in info.entries))
+        elif name is not None:
             check_name(info, name)
+        if name is not None:
             facts["name"] = f"{name} agrees"
-    except Differs as error:
+    except (Differs, BadElf) as error:
         return SIM, facts, WRONG_GEOMETRY if "instances" in facts else MALFORMED, str(error)
     return SIM, facts, None, None
 

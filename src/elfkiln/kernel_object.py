@@ -7,16 +7,19 @@ command line (aiecc links with --orphan-handling=error: a section the script doe
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from io import BytesIO
 from typing import Any
 
 from elftools.elf.elffile import ELFFile
 
+from elfkiln.design import Call, Core, Design, Tile
 from elfkiln.errors import BuildFailed, brief, refusal
 from elfkiln.limits import Limit, limit
+from elfkiln.lint.array import budgets
 from elfkiln.lint.finding import Finding
+from elfkiln.lint.placement import statements
 from elfkiln.lint.rules import ERROR, WARNING
 
 LD_SCRIPT = "mlir-aie AIETargetLdScript.cpp"
@@ -121,6 +124,84 @@ def lint_object(
         _symbols(elf, wanted, frozenset(entries), found)
         _sizes(elf, wanted, room, found)
     return tuple(found.rows)
+
+
+def check_cores(design: Design, objects: Mapping[str, bytes], *, machine: str = "aie2p") -> tuple[Finding, ...]:
+    """Lint what each core links; raise `BuildFailed` with the first error, return the warnings.
+
+    `objects` are the bytes of the object files by the name that `link_with` says. Call it when all of a design's
+    objects are there; `check_object` looks at each by itself.
+    """
+    findings = lint_cores(design, objects, machine=machine)
+    errors = [finding for finding in findings if finding.severity == ERROR]
+    if errors:
+        more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
+        raise BuildFailed(f"{errors[0].message}{more}")
+    return findings
+
+
+def lint_cores(design: Design, objects: Mapping[str, bytes], *, machine: str = "aie2p") -> tuple[Finding, ...]:
+    """Return what keeps all the objects of a core from being linked into it together.
+
+    A core links the object of each kernel it calls: their code shares its program memory, their constants and data
+    what its stack and buffers leave of its data memory, and a symbol that two of them define stops the link. Cores
+    with equal objects and equal room are told once. Objects that are not there, or cannot be read, are left out: they
+    are findings of `lint_object`.
+    """
+    wanted = machine_named(machine)
+    read = {name: elf for name, data in sorted(objects.items()) if (elf := _readable(data)) is not None}
+    room = {budget.tile: budget.free for budget in budgets(design)}
+    alike: dict[tuple[tuple[str, ...], int | None], list[Tile]] = {}
+    for core in design.cores:
+        names = tuple(sorted(linked_objects(design, core).intersection(read)))
+        alike.setdefault((names, room.get(core.tile)), []).append(core.tile)
+    rows: list[Finding] = []
+    for (names, left), tiles in alike.items():
+        more = f" and {len(tiles) - 1} alike" if len(tiles) > 1 else ""
+        found = _Findings(f"{min(tiles)}{more}")
+        _together({name: read[name] for name in names}, wanted, left, found)
+        rows += found.rows
+    return tuple(rows)
+
+
+def linked_objects(design: Design, core: Core) -> set[str]:
+    """Return the object files a core links: its own `link_with` and those of the kernels it calls."""
+    of_kernel = {kernel.name: kernel.link_with for kernel in design.kernels}
+    called = {of_kernel.get(s.kernel) for s in statements(core.body) if isinstance(s, Call)}
+    return {name for name in (core.link_with, *called) if name}
+
+
+def _readable(data: bytes) -> _Object | None:
+    try:
+        return _read(data)
+    except Exception:
+        # As in lint_object, which tells of it.
+        return None
+
+
+def _together(objects: Mapping[str, _Object], wanted: Machine, room: int | None, found: _Findings) -> None:
+    code = {name: _code_bytes(elf) for name, elf in objects.items()}
+    own = {name: _data_bytes(elf) for name, elf in objects.items()}
+    program = limit("program", "core")
+    if wanted.limited and sum(code.values()) > program.value:
+        found.add("object-program", "bytes of code", program, sum(code.values()), program.source, note=_shares(code))
+    if wanted.limited and room is not None and sum(own.values()) > room:
+        expected = f"at most {room:,}, what the core has left"
+        found.add(
+            "object-data", "bytes of constants and data", expected, sum(own.values()), LD_SCRIPT, note=_shares(own)
+        )
+    owners: dict[str, list[str]] = {}
+    for name, elf in objects.items():
+        for symbol in {s.name for s in elf.symbols if s.bind == "STB_GLOBAL" and s.section != "SHN_UNDEF" and s.name}:
+            owners.setdefault(symbol, []).append(name)
+    for symbol, names in sorted(owners.items()):
+        if len(names) > 1:
+            note = "the link stops at a symbol defined twice; make it static"
+            found.add("object-export", f"objects that define {symbol}", 1, ", ".join(names), "ld.lld", note=note)
+
+
+def _shares(sizes: Mapping[str, int]) -> str:
+    return " + ".join(f"{name} {size:,}" for name, size in sizes.items() if size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,13 +359,21 @@ def _symbols(elf: _Object, wanted: Machine, entries: frozenset[str], found: _Fin
 
 
 def _sizes(elf: _Object, wanted: Machine, room: int | None, found: _Findings) -> None:
-    code = sum(section.size for section in elf.sections if section.flags & _EXECUTE)
+    code = _code_bytes(elf)
     if not code:
         found.add("object-empty", "bytes of code", "1 or more", 0, "ELF")
     if wanted.limited and code > limit("program", "core").value:
         found.add("object-program", "bytes of code", limit("program", "core"), code, limit("program", "core").source)
-    own = sum(s.size for s in elf.sections if s.flags & _ALLOC and not s.flags & _EXECUTE)
+    own = _data_bytes(elf)
     if room is not None and own > room:
         found.add(
             "object-data", "bytes of constants and data", f"at most {room:,}, what the core has left", own, LD_SCRIPT
         )
+
+
+def _code_bytes(elf: _Object) -> int:
+    return sum(section.size for section in elf.sections if section.flags & _EXECUTE)
+
+
+def _data_bytes(elf: _Object) -> int:
+    return sum(s.size for s in elf.sections if s.flags & _ALLOC and not s.flags & _EXECUTE)

@@ -7,13 +7,12 @@ from pathlib import Path
 from elfkiln.cli.arguments import Arguments, Spec
 from elfkiln.cli.common import print_json
 from elfkiln.errors import EXIT_DIFFERS, EXIT_DONE
-from elfkiln.inspect_elf import inspect
-from elfkiln.names import ArtifactName
+from elfkiln.inspect_elf import inspect, name_of
 
 HELP = "say what an ELF is, what it exports and computes, and whether that is what its name says"
 SPEC = Spec(
     keys={
-        "name": "the artifact name to compare with (default: the file's own, if it is one)",
+        "name": "the artifact name (or pb16i_sealed.elf) to compare with (default: the file's own, if it is one)",
         "target": "npu2 or sim: an ELF of the other target is a fault",
     },
     words=("FILE",),
@@ -23,7 +22,7 @@ SPEC = Spec(
 def run(arguments: Arguments) -> int:
     """Print what the file is; return 1 when it is no artifact, or not the one its name says."""
     text = arguments.keys.get("name")
-    name = ArtifactName.parse(text) if text is not None else None
+    name = name_of(text) if text is not None else None
     found = inspect(Path(arguments.words[0]), name, arguments.keys.get("target"))
     if arguments.json:
         print_json(found.to_json())

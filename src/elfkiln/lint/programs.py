@@ -249,8 +249,7 @@ def _idle(design: Design, findings: Findings) -> None:
 def _link_access(design: Design, findings: Findings) -> None:
     for link, tile in sound_links(design):
         for core in design.cores:
-            used = {(s.fifo, s.port) for s in statements(core.body) if isinstance(s, Acquire) and core.tile == tile}
-            linked = {(name, CONSUME) for name in link.ins} | {(name, PRODUCE) for name in link.outs}
-            for name, _ in sorted(used & linked):
+            used = {s.fifo for s in statements(core.body) if isinstance(s, Acquire | Release) and core.tile == tile}
+            for name in sorted(used.intersection((*link.ins, *link.outs))):
                 what = "who moves a linked FIFO's objects"
                 findings.add("link-access", f"{tile} FIFO @{name}", what, limit="the DMA", value="the core")
