@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from elfkiln.design import Acquire, AwaitTask, Fifo, FreeTask, Link, LoadPdi, MemRef, Release, StartTask, Tile
+from elfkiln.errors import SimulationFailed
 from elfkiln.lint import budgets, lint
 from elfkiln.lint import network as network_module
 from elfkiln.read_design import read_design
 from gemm_designs import Shape, panel_b8, panel_rm
+from simulating import mm_i8
+from simulating import relay as relay_kernel
 from small_designs import (
     CORE,
     MEM,
@@ -225,3 +230,78 @@ def test_buffers_of_a_mem_tile_begin_at_words():
     design = replace(design, fifos=tuple(replace(f, object_type=MemRef((1020,), "i8")) for f in design.fifos))
     (mem,) = [b for b in budgets(design) if b.tile == MEM]
     assert mem.used == 1020
+
+
+# --- the simulator's word ---------------------------------------------------------------------------------------------
+
+
+def reordered(sequence, seed: int):
+    """The same tasks with their starts and awaits mixed, those of one FIFO in their order, frees last."""
+    dice = random.Random(seed)
+    fifo_of = {task.number: task.fifo for task in sequence.tasks}
+    lanes: dict[str, list] = {}
+    frees = []
+    for step in sequence.steps:
+        if isinstance(step, FreeTask):
+            frees.append(step)
+        elif isinstance(step, StartTask | AwaitTask):
+            lanes.setdefault(fifo_of[step.task], []).append(step)
+    steps = []
+    # Lanes that go first more often put an await before what it needs now and then.
+    weights = {name: dice.choice([1, 2, 8, 32]) for name in lanes}
+    while lanes:
+        name = dice.choices(list(lanes), [weights[lane] for lane in lanes])[0]
+        steps.append(lanes[name].pop(0))
+        if not lanes[name]:
+            del lanes[name]
+    return replace(sequence, name=f"seq_{seed}", steps=(sequence.steps[0], *steps, *frees))
+
+
+@pytest.mark.parametrize("build", [panel_b8, panel_rm])
+def test_the_simulator_hangs_where_lint_says_so_and_nowhere_else(simulator, build):
+    design = build(Shape(32, 256, 512, 2, 2, m=16))
+    (sequence,) = design.sequences
+    mixed = replace(design, sequences=tuple(reordered(sequence, seed) for seed in range(60)))
+    told = {f.where.split()[0]: f.rule for f in lint(mixed) if f.rule in ("await-early", "task-stuck")}
+    elf = simulator.elf(mixed, mm_i8(16))
+    types = {"i8": np.int8, "ui8": np.uint8, "i32": np.int32}
+    arrays = [np.ones(one.elements, types[one.element]) for one in sequence.arguments]
+    hung = set()
+    for one in mixed.sequences:
+        try:
+            elf.run(*arrays, sequence=one.name)
+        except SimulationFailed as error:
+            if "deadlock" in str(error):
+                hung.add(one.name)
+    queued = {f.where.split()[0] for f in lint(mixed) if f.rule == "task-queue"}
+    assert set(told) - queued == hung - queued
+    assert 5 <= len(told) < len(mixed.sequences)
+
+
+def test_the_simulator_takes_as_much_before_a_drain_as_lint_says(simulator):
+    design = with_task(relay(length=4096), 0, issue_token=True)
+    (sequence,) = design.sequences
+    fill, drain = sequence.tasks
+    steps = (LoadPdi("main"), StartTask(0), AwaitTask(0), StartTask(1), AwaitTask(1))
+
+    def of(objects: int):
+        size = 1024 * objects
+        tasks = (
+            replace(fill, length=size, sizes=(1, 1, 1, size)),
+            replace(drain, length=size, sizes=(1, 1, 1, size), argument=2),
+        )
+        # The simulator's entries take A, B and C, and write all of C.
+        arguments = (MemRef((size,), "i8"),) * 3
+        return replace(sequence, name=f"seq_{objects}", arguments=arguments, tasks=tasks, steps=steps)
+
+    many = replace(design, sequences=tuple(of(objects) for objects in range(1, 9)))
+    told = {f.where.split()[0] for f in lint(many) if f.rule == "await-early"}
+    elf = simulator.elf(many, relay_kernel())
+    hung = set()
+    for one in many.sequences:
+        try:
+            elf.run(*(np.ones(a.elements, np.int8) for a in one.arguments), sequence=one.name)
+        except SimulationFailed as error:
+            assert "deadlock" in str(error), error
+            hung.add(one.name)
+    assert told == hung == {f"seq_{objects}" for objects in range(5, 9)}
