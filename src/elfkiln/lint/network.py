@@ -18,7 +18,7 @@ from elfkiln.lint.placement import CONSUME, PRODUCE, Placement, shared_tile, sou
 from elfkiln.lint.taps import fills
 
 MOST_MOVES = 4_000_000
-"""Moves of objects and steps of cores followed in one sequence; longer ones are not judged."""
+"""Moves of objects and steps of cores followed in one design; what is left of longer ones is not judged."""
 
 _ENDLESS_ROOM = 2**62
 
@@ -99,8 +99,8 @@ class Lack:
 class Network:
     """The queues of a design in one sequence. Tasks are started, then everything runs as far as it can."""
 
-    def __init__(self, design: Design, sequence: Sequence, placement: Placement) -> None:
-        """Lay the queues out empty, with locks as load_pdi leaves them."""
+    def __init__(self, design: Design, sequence: Sequence, placement: Placement, moves: int | None = None) -> None:
+        """Lay the queues out empty, with locks as load_pdi leaves them; follow at most `moves`."""
         self.sequence = sequence
         self.fifos = {fifo.name: fifo for fifo in design.fifos}
         self.locks = {lock.name: lock.init for lock in design.locks}
@@ -111,7 +111,7 @@ class Network:
         self.movers: dict[str, _Mover] = {}
         self.at_core: dict[tuple[str, str, Tile], Queue] = {}
         self.started: dict[str, int] = {}
-        self.left = MOST_MOVES
+        self.left = MOST_MOVES if moves is None else moves
         if any(fifo.object_type.bytes < 1 or fifo.iter_count for fifo in design.fifos):
             raise NotFollowed
         self._queues(design, placement)

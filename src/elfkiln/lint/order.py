@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 
 from elfkiln.design import Acquire, AwaitTask, Design, Release, RtpWrite, Sequence, SetLock, StartTask, Task
 from elfkiln.lint.finding import Finding, Findings
@@ -87,15 +88,26 @@ def lint_releases(
 
 
 def lint_order(
-    design: Design, sequence: Sequence, placement: Placement, before: Iterable[Finding], findings: Findings
-) -> None:
-    """Run a sequence's data as far as it comes by each await; `before` are the findings that may make that void."""
+    design: Design,
+    sequence: Sequence,
+    placement: Placement,
+    before: Iterable[Finding],
+    findings: Findings,
+    moves: int | None = None,
+) -> int | None:
+    """Run a sequence's data as far as it comes by each await; `before` are the findings that may make that void.
+
+    Returns how many of `moves` (None: as many as a design may take) are left for the next sequence.
+    """
     if any(finding.rule in _FIRST for finding in before):
-        return
+        return moves
     try:
-        _Order(Network(design, sequence, placement), sequence, findings).walk()
+        network = Network(design, sequence, placement, moves)
     except NotFollowed:
-        return
+        return moves
+    with suppress(NotFollowed):
+        _Order(network, sequence, findings).walk()
+    return max(0, network.left)
 
 
 class _Order:

@@ -35,6 +35,7 @@ def lint_sequences(design: Design, placement: Placement, findings: Findings) -> 
     programs = tuple(program_of(core) for core in design.cores)
     guards = lint_guards(design, programs, findings)
     of_design = tuple(findings.found)
+    moves: int | None = None
     loaders = [s for s in design.sequences if any(isinstance(step, LoadPdi) for step in s.steps)]
     for sequence in design.sequences:
         earlier = len(findings.found)
@@ -45,7 +46,8 @@ def lint_sequences(design: Design, placement: Placement, findings: Findings) -> 
         lint_parameters(design, sequence, guards, flow, findings)
         _Run(sequence, fifos, placement, flow, findings).walk()
         lint_releases(sequence, programs, placement, flow, findings)
-        lint_order(design, sequence, placement, (*of_design, *findings.found[earlier:]), findings)
+        before = (*of_design, *findings.found[earlier:])
+        moves = lint_order(design, sequence, placement, before, findings, moves)
 
 
 def _load_pdi(design: Design, sequence: Sequence, elsewhere: bool, findings: Findings) -> None:
