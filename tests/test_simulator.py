@@ -424,10 +424,7 @@ def scalar_design(kernel, arguments, body, *, buffers=(), locks=(), steps, tasks
     """One core that makes int32 objects of 16 elements; the sequence drains them into C."""
     out = Fifo("out", CORE, (SHIM,), (2, 2), MemRef((16,), "i32"))
     c = MemRef((elements,), "i32")
-    drains = tuple(
-        Task(n, "out", 2, n * elements // tasks, (), (), elements // tasks, 0, True)
-        for n in range(tasks)
-    )
+    drains = tuple(Task(n, "out", 2, n * elements // tasks, (), (), elements // tasks, 0, True) for n in range(tasks))
     sequence = Sequence("seq", (MemRef((16,), "i8"), MemRef((16,), "i8"), c), drains, steps)
     return Design(
         "npu2", "main", (SHIM, CORE), (Kernel(kernel, arguments, "relay.o"),), (out,), (), buffers, locks,
