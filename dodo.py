@@ -58,9 +58,9 @@ NAMED: dict[str, tuple[str, tuple[str, ...], str]] = {
 def task_verbs() -> Iterator[dict[str, Any]]:
     """One task per verb."""
     for verb, (doc, takes_words, options) in VERBS.items():
-        yield verb_task(verb, given_variables(doit_cmd), options=options, takes_words=takes_words, doc=doc)
+        yield verb_task(verb, given_variables(doit_cmd, sys.argv), options=options, takes_words=takes_words, doc=doc)
     for name, (verb, words, doc) in NAMED.items():
-        yield verb_task(verb, given_variables(doit_cmd), name=name, first_words=words, doc=doc)
+        yield verb_task(verb, given_variables(doit_cmd, sys.argv), name=name, first_words=words, doc=doc)
 
 
 def task_test() -> dict[str, Any]:

@@ -90,7 +90,12 @@ def test_a_key_given_twice_is_refused():
         parse("verb", SPEC, ["one", "model=a", "model=b"])
 
 
-@pytest.mark.parametrize("verb", [["list"], ["check-missing", "model=bonsai2-27b"]])
+def test_an_option_given_twice_is_refused():
+    with pytest.raises(Refused, match="--out is given twice"):
+        parse("verb", SPEC, ["one", "--out", "a", "--out=b"])
+
+
+@pytest.mark.parametrize("verb", [["list"], ["--help"], ["check-missing", "model=bonsai2-27b"]])
 def test_a_full_standard_output_is_one_line_and_no_success(verb):
     with open("/dev/full", "w") as full:
         done = subprocess.run(
@@ -104,6 +109,31 @@ def test_a_full_standard_output_is_one_line_and_no_success(verb):
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
     assert "No space left on device" in done.stderr
+
+
+def test_a_closed_standard_output_is_no_success():
+    done = subprocess.run(
+        ["/bin/sh", "-c", f'"{sys.executable}" -m elfkiln list >&-'],
+        cwd=CHECKOUT,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("verb", ["lint", "inspect", "design"])
+def test_what_is_no_file_is_refused_not_waited_for(verb, tmp_path, capsys):
+    os.mkfifo(tmp_path / "pipe")
+    for name in (tmp_path / "pipe", "/dev/zero", tmp_path, tmp_path / "absent"):
+        assert main([verb, str(name)]) == 2
+        assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_an_error_is_one_line_whatever_the_path_holds(capsys):
+    assert main(["lint", "a\nb.mlir"]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
 
 
 def test_a_relative_path_is_meant_from_where_the_wrapper_was_called(project, tmp_path, monkeypatch, capsys):
@@ -139,9 +169,10 @@ def test_doit_has_a_task_per_verb_of_the_main_job():
         (("elfs",), 2, "elfs: model= is needed"),
         (("elfs", "model=nosuch"), 2, "nosuch"),
         (("elfs", "modle=bonsai2-27b"), 2, "modle= is not an argument"),
+        (("lookup", "model=qwen3-0.6b", "model=bonsai2-27b"), 2, "model= is given twice"),
         (("elfs", "model=bonsai2-27b", "-n", "zero"), 2, "-n: expected a number of jobs"),
         (("check-missing", "model=bonsai2-27b", "target=gpu"), 2, "target=gpu"),
-        (("lookup", "no-such-name*"), 2, "no-such-name*"),
+        (("lookup", "no-such-name*"), 1, "no-such-name*"),
     ],
 )
 def test_doit_ends_with_the_verbs_exit_code_and_one_line(words, code, says):

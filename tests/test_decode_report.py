@@ -88,6 +88,18 @@ def test_published_times_are_compared_with_the_head_they_had(vocabulary):
     assert report.layouts[1].head_bytes == vocabulary * 5120
 
 
+def test_a_mixture_runs_its_mlp_once_per_chosen_expert():
+    wanted = model_requirements(Project(CHECKOUT), "qwen3.6-35b-a3b")
+    one, eight = (decode_report(wanted, hidden=2048, layers=40, vocabulary=0, experts=count) for count in (1, 8))
+    launches = {role.role: role.launches for role in eight.roles}
+    assert (launches["G"], launches["U"], launches["D"], launches["O"]) == (320, 320, 320, 40)
+    # 40 layers, 8 of 256 experts, three matrices of 2048 x 512 each.
+    mlp = sum(role.int8_bytes for role in eight.roles if role.role in "GUD")
+    assert mlp == 40 * 8 * 3 * 2048 * 512
+    assert "give experts=" in one.text()
+    assert "run 8 times a layer" in eight.text()
+
+
 def test_rates():
     assert rate_of("U", "b8") == pytest.approx(8.13e9)
     assert rate_of("Z", "rm") == pytest.approx(3.44e9)

@@ -128,6 +128,18 @@ def test_outside_a_checkout_it_touches_nothing(bench, tmp_path):
     assert [path.name for path in (tmp_path / "other").iterdir()] == ["doit"]
 
 
+def test_a_copied_checkout_installs_its_own(bench, tmp_path):
+    bench.run("list")
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    for name in ("doit", "requirements.txt", "pyproject.toml", "dodo.py"):
+        shutil.copy(bench.root / name, copy / name)
+    shutil.copytree(bench.root / ".venv", copy / ".venv")
+    bench.log.unlink()
+    assert run_copy(bench, copy / "doit").stdout == "doit got: list\n"
+    assert "--no-build-isolation -e ." in bench.log.read_text()
+
+
 def test_changed_pins_are_installed_anew(bench):
     bench.run("list")
     bench.log.unlink()

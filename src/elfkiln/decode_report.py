@@ -21,6 +21,7 @@ from elfkiln.errors import refusal
 
 LAYOUTS = ("rm", "b8", "pb16i")
 _MEASURED = ("rm", "b8")
+_MLP = frozenset({"G", "U", "GU", "D"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +59,7 @@ class DecodeReport:
     layouts: tuple[LayoutCost, ...]
     vocabulary: int
     run: contract.PublishedRun | None
+    experts: int = 1
 
     @property
     def launches(self) -> int:
@@ -71,6 +73,7 @@ class DecodeReport:
             "launches": self.launches,
             "published_launches": self.run.launches if self.run else None,
             "vocabulary": self.vocabulary,
+            "experts": self.experts,
             "launch_seconds": contract.LAUNCH_SECONDS,
             "roles": [
                 {"role": role.role, "launches": role.launches, "int8_bytes": role.int8_bytes} for role in self.roles
@@ -93,6 +96,10 @@ class DecodeReport:
         """Return the lines for a person."""
         lines = [f"{self.model}: one decoded token", f"{'role':<8} launches  int8 weight GB"]
         lines += [f"{r.role:<8} {r.launches:>8}  {r.int8_bytes / 1e9:>14.3f}" for r in self.roles]
+        turns = (
+            f"run {self.experts} times a layer" if self.experts > 1 else "run once a layer (a mixture: give experts=)"
+        )
+        lines.append(f"G, U, GU and D {turns}")
         published = f" (published {self.run.launches})" if self.run else ""
         lines.append(f"launches without the head: {self.launches}{published}")
         lines.append(f"head: {self.vocabulary} rows" if self.vocabulary else "head: left out (vocab= gives its rows)")
@@ -113,11 +120,15 @@ class DecodeReport:
         return "\n".join(lines)
 
 
-def decode_report(wanted: RequirementSet, *, hidden: int, layers: int, vocabulary: int | None) -> DecodeReport:
+def decode_report(
+    wanted: RequirementSet, *, hidden: int, layers: int, vocabulary: int | None, experts: int = 1
+) -> DecodeReport:
     """Return the report of a requirement set.
 
     `vocabulary` is the rows of the lm_head (0: leave it out); None takes it from the published run of the same hidden
     size and layer count, if there is one. Raises `Refused` for a negative one.
+    `experts` is how often a layer's MLP runs for one token: the chosen experts of a mixture, which neither a plan nor
+    a role table states.
     """
     if vocabulary is not None and vocabulary < 0:
         raise refusal("vocab", expected="0 or more rows", found=vocabulary)
@@ -126,8 +137,9 @@ def decode_report(wanted: RequirementSet, *, hidden: int, layers: int, vocabular
         if need.name is None or need.name.m16:
             continue
         past = roles.get(need.name.role, RoleCost(need.name.role, 0, 0))
-        weights = need.launches * need.name.K * need.name.N
-        roles[need.name.role] = RoleCost(past.role, past.launches + need.launches, past.int8_bytes + weights)
+        launches = need.launches * (experts if need.name.role in _MLP else 1)
+        weights = launches * need.name.K * need.name.N
+        roles[need.name.role] = RoleCost(past.role, past.launches + launches, past.int8_bytes + weights)
     costs = tuple(roles.values())
     run = _published_run(hidden, layers, costs)
     rows = vocabulary if vocabulary is not None else (run.vocabulary if run else 0)
@@ -136,7 +148,7 @@ def decode_report(wanted: RequirementSet, *, hidden: int, layers: int, vocabular
         run = None
     published = dict(run.seconds) if run else {}
     layouts = tuple(_layout_cost(layout, costs, rows * hidden, published.get(layout)) for layout in LAYOUTS)
-    return DecodeReport(wanted.model, costs, layouts, rows, run)
+    return DecodeReport(wanted.model, costs, layouts, rows, run, experts)
 
 
 def _published_run(hidden: int, layers: int, roles: tuple[RoleCost, ...]) -> contract.PublishedRun | None:

@@ -60,17 +60,22 @@ def run_verb(verb: str, words: Sequence[str]) -> bool | BaseFail:
     return kind(f"exit code {code}", report=False)
 
 
-def given_variables(doit_cmd: Any) -> dict[str, str]:
+def given_variables(doit_cmd: Any, words: Sequence[str]) -> list[str]:
     """Return every `key=value` word doit was given, so that a verb can refuse one it does not know.
 
-    doit itself only answers for names it is asked for (`get_var`), which would drop a misspelt one silently.
+    doit itself only answers for names it is asked for (`get_var`), which would drop a misspelt one silently, and keeps
+    the last of two with one name: `words`, the command line, has both.
     """
-    return dict(doit_cmd._CMDLINE_VARS or {})
+    taken = []
+    for key, value in (doit_cmd._CMDLINE_VARS or {}).items():
+        given = [word for word in words if word.startswith(f"{key}=")]
+        taken += given if len(given) > 1 else [f"{key}={value}"]
+    return taken
 
 
 def verb_task(
     verb: str,
-    variables: dict[str, str],
+    variables: Sequence[str],
     *,
     options: Sequence[dict[str, Any]] = (),
     takes_words: bool = False,
@@ -86,7 +91,7 @@ def verb_task(
     """
 
     def action(**given: Any) -> bool | BaseFail:
-        passed = [*first_words, *(f"{key}={value}" for key, value in variables.items())]
+        passed = [*first_words, *variables]
         for option in options:
             value = given[option["name"]]
             flag = f"-{option['short']}" if "short" in option else f"--{option['long']}"

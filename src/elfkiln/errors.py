@@ -59,4 +59,13 @@ def brief(value: object, limit: int = 160) -> str:
         text = "a number of thousands of digits"
     if len(text) > limit:
         text = text[: limit - 3] + "..."
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+    return one_line(text)
+
+
+def one_line(text: object) -> str:
+    """Return a text with everything that is not printable, line breaks too, as escapes.
+
+    >>> one_line("a\\nb")
+    'a\\\\nb'
+    """
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in str(text))

@@ -12,7 +12,7 @@ from typing import Any
 from elfkiln.artifact_set import Requirement, RequirementSet
 from elfkiln.artifacts import Artifact, all_artifacts, find_artifact
 from elfkiln.errors import ElfkilnError, brief, refusal
-from elfkiln.jobs import generator_of, registry_key
+from elfkiln.jobs import entry_of, generator_of, registry_key
 from elfkiln.project import Project
 from elfkiln.recipe import Recipe, differing_inputs, make_recipe
 from elfkiln.registry import Entry, load_registry
@@ -90,7 +90,7 @@ def explain(project: Project, builder: Builder, file_name: str) -> Explanation:
     generator = generator_of(project, wanted, need)
     recipe = make_recipe(builder.pin, generator, builder.sources(generator))
     store = Store(project.store)
-    entry = load_registry(project.registry_file).entries(builder.pin.name).get(key)
+    entry = entry_of(load_registry(project.registry_file).entries(builder.pin.name), wanted, need)
     state = _state(store, recipe, entry)
     if state != "would be built":
         return Explanation(key, builder.pin.name, recipe.digest, state, None, (), ())

@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from elfkiln.canonical import file_sha256
+from elfkiln.canonical import file_sha256, open_regular
 from elfkiln.errors import Refused, brief, refusal
 
 _KINDS = {
@@ -100,6 +100,22 @@ def space_refusal(folder: Path) -> Refused | None:
     if free >= _LEAST_FREE_BYTES:
         return None
     return storage_refusal(folder, OSError(errno.ENOSPC, "No space left on device"))
+
+
+def read_regular(path: Path, *, limit: int, remedy: str) -> bytes:
+    """Return the bytes of a regular file of at most `limit` bytes.
+
+    Raises `Refused` in one line for an absent file, a folder, a pipe or device (which would block or never end), a
+    longer one; `remedy` says what to name instead.
+    """
+    try:
+        with open(path, "rb", opener=open_regular) as stream:
+            data = stream.read(limit + 1)
+    except (OSError, ValueError) as error:
+        raise Refused(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}; {remedy}") from None
+    if len(data) > limit:
+        raise refusal(str(path), expected=f"at most {limit} bytes", found="a larger file", remedy=remedy)
+    return data
 
 
 def storage_refusal(path: Path, error: OSError) -> Refused:

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 from elfkiln.canonical import sha256_hex
 from elfkiln.contract import INSTANCE, SEALED_ELF, SEALED_INIT
 from elfkiln.errors import Differs, Refused, refusal
+from elfkiln.files import read_regular
 from elfkiln.full_elf import (
     BadElf,
     FullElf,
@@ -83,10 +84,7 @@ def inspect(path: Path, name: Name | None = None, target: str | None = None) -> 
     """
     if target not in (None, "npu2", "sim"):
         raise refusal("inspect: target", expected="npu2 or sim", found=target)
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise Refused(f"{path}: cannot be read: {error.strerror}") from None
+    data = read_regular(path, limit=MAX_ELF_BYTES, remedy="give an ELF")
     wanted = name if name is not None else _own_name(path.name)
     kind, facts, reject, fault = _look(path, data, wanted)
     if fault is None and target is not None and kind != {"npu2": FULL, "sim": SIM}[target]:
@@ -100,6 +98,9 @@ def _own_name(text: str) -> Name | None:
     except Refused:
         return None
 
+
+MAX_ELF_BYTES = 1 << 28
+"""More than any ELF that could be meant: the largest seen has 0.3 MB."""
 
 _Look: TypeAlias = "tuple[str, dict[str, Any], str | None, str | None]"
 

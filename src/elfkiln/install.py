@@ -57,7 +57,7 @@ def install(project: Project, target: str, wanted: RequirementSet, folder: Path)
     earlier = _earlier_set(folder, target)
     store = Store(project.store)
     rows = lookup_set(project, target, wanted)
-    _refuse_gaps(store, rows, wanted, target)
+    _refuse_gaps(store, rows, target)
     unchanged = linked = copied = 0
     try:
         for row in rows:
@@ -129,7 +129,7 @@ def _earlier_set(folder: Path, target: str) -> _Earlier:
     return _Earlier(sets if there else (), there)
 
 
-def _refuse_gaps(store: Store, rows: tuple[Found, ...], wanted: RequirementSet, target: str) -> None:
+def _refuse_gaps(store: Store, rows: tuple[Found, ...], target: str) -> None:
     problems = []
     for row in rows:
         problem = row.problem
@@ -141,9 +141,7 @@ def _refuse_gaps(store: Store, rows: tuple[Found, ...], wanted: RequirementSet, 
             problems.append(f"missing full ELF {row.path} ({problem})")
     if problems:
         more = f" and {len(problems) - 1} more" if len(problems) > 1 else ""
-        raise Differs(
-            f"{problems[0]}{more}; build {wanted.model} with doit elfs target={target} first, nothing was installed"
-        )
+        raise Differs(f"{problems[0]}{more}; build the set with doit elfs target={target} first, nothing was installed")
 
 
 def _place(store: Store, digest: str, path: Path) -> str:

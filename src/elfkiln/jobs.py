@@ -66,7 +66,10 @@ def registered_problem(need: Requirement, entry: Entry | None) -> str | None:
     if entry is None:
         return None
     if entry.columns != need.columns:
-        return f"expected {need.columns} columns, registered with {entry.columns}; build it again"
+        return (
+            f"expected {need.columns} columns, registered with {entry.columns}; doit elfs builds it anew, or names the "
+            f"other model that asks for it"
+        )
     return sealed_problem(need, entry)
 
 

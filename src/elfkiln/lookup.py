@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from elfkiln.artifact_set import RequirementSet
-from elfkiln.errors import EXIT_DIFFERS, EXIT_DONE, refusal
+from elfkiln.errors import EXIT_DIFFERS, EXIT_DONE, Differs
 from elfkiln.jobs import entry_of, registered_problem, registry_key
 from elfkiln.project import Project
 from elfkiln.registry import Entry, load_registry, shape_of
@@ -70,8 +70,8 @@ def set_digest_of(rows: tuple[Found, ...]) -> str | None:
 def lookup_glob(project: Project, target: str, pattern: str) -> tuple[Found, ...]:
     """Return every registered name of a target that fits a shell pattern (`*`, `?`, `[...]`), sorted.
 
-    A name without any of these signs is looked up as it is. Raises `Refused` when no name fits a pattern, and for a
-    name that is no artifact name.
+    A name without any of these signs is looked up as it is. Raises `Differs` when no name fits a pattern, and
+    `Refused` for a name that is no artifact name.
     """
     entries = load_registry(project.registry_file).entries(target)
     if not any(letter in pattern for letter in "*?["):
@@ -79,9 +79,7 @@ def lookup_glob(project: Project, target: str, pattern: str) -> tuple[Found, ...
         return (Found(target, pattern, pattern, entries.get(pattern)),)
     keys = [key for key in sorted(entries) if fnmatch.fnmatchcase(key, pattern)]
     if not keys:
-        raise refusal(
-            f"lookup {pattern}", expected=f"a pattern that fits one of {len(entries)} names of target {target}", found=0
-        )
+        raise Differs(f"lookup {pattern}: none of {len(entries)} names registered for target {target} fits")
     return tuple(Found(target, key, key, entries[key]) for key in keys)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 from filelock import FileLock
 
-from elfkiln.errors import Differs, ElfkilnError, Refused, refusal
+from elfkiln.errors import Differs, ElfkilnError, Refused, brief, refusal
 from elfkiln.files import write_atomic
 from elfkiln.names import ArtifactName, bare_elf_name
 from elfkiln.role_table import checked_model_name
@@ -126,9 +126,12 @@ def _loader() -> type[yaml.SafeLoader]:
         def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
             table: dict[Any, Any] = super().construct_mapping(node, deep=deep)
             if len(table) != len(node.value):
-                names = [key.value for key, _ in node.value]
-                twice = next(name for name in names if names.count(name) > 1)
-                raise yaml.constructor.ConstructorError(None, None, f"key {twice} stands twice", node.start_mark)
+                seen: set[str] = set()
+                for key, _ in node.value:
+                    if key.value in seen:
+                        line = key.start_mark.line + 1
+                        raise Refused(f"registry.yaml: line {line}: key {brief(key.value)} stands twice; remove one")
+                    seen.add(key.value)
             return table
 
     return Loader

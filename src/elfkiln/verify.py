@@ -116,6 +116,7 @@ def verify_set(
             f"verify: layout {wanted.layout}: its bytes are not defined, so no weights can be packed for its ELFs; "
             f"define them in src/elfkiln/layouts.py (defined: {', '.join(layouts.DEFINED)})"
         )
+    builder.prepare()
     results: list[Check | Problem] = list(layout_checks(wanted.layout))
     for result in results:
         say(result.line())

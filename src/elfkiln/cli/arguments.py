@@ -56,11 +56,15 @@ def parse(verb: str, spec: Spec, given: list[str]) -> Arguments:
             text = value if equals else next(rest, None)
             if text is None:
                 raise Refused(f"{verb}: {name} takes a value; see elfkiln {verb} --help")
+            if name in valued:
+                raise Refused(f"{verb}: {name} is given twice: {valued[name]} and {text}")
             valued[name] = text
         elif word in spec.paired:
             first, second = next(rest, None), next(rest, None)
             if first is None or second is None:
                 raise Refused(f"{verb}: {word} takes two values; see elfkiln {verb} --help")
+            if word in paired:
+                raise Refused(f"{verb}: {word} is given twice: {' '.join(paired[word])} and {first} {second}")
             paired[word] = (first, second)
         elif word.startswith("-n") and word[2:].isdigit() and "-n" in spec.valued:
             valued["-n"] = word[2:]

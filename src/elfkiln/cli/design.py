@@ -9,6 +9,7 @@ from pathlib import Path
 from elfkiln.cli.arguments import Arguments, Spec
 from elfkiln.cli.common import print_json
 from elfkiln.errors import EXIT_DONE, Refused
+from elfkiln.files import read_regular
 from elfkiln.read_design import MAX_CHARACTERS, design_digest, read_design
 from elfkiln.run_generator import run_generator
 
@@ -43,10 +44,7 @@ def run(arguments: Arguments) -> int:
 
 def _program(path: Path) -> str:
     try:
-        if path.stat().st_size > MAX_CHARACTERS:
-            raise Refused(f"{path}: expected a generator of at most {MAX_CHARACTERS} bytes, found a larger file")
-        return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise Refused(f"{path}: {error.strerror or error}; name a Python file that builds a design") from None
-    except (UnicodeDecodeError, ValueError):
+        data = read_regular(path, limit=MAX_CHARACTERS, remedy="name a Python file that builds a design")
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
         raise Refused(f"{path}: expected a Python file in UTF-8, found other bytes") from None

@@ -8,26 +8,18 @@ from importlib import import_module
 
 from elfkiln.cli import VERBS
 from elfkiln.cli.arguments import parse
-from elfkiln.errors import EXIT_DIFFERS, EXIT_DONE, EXIT_REFUSED, ElfkilnError, Refused
+from elfkiln.errors import EXIT_DIFFERS, EXIT_DONE, EXIT_REFUSED, Differs, ElfkilnError, Refused, one_line
 
 
 def dispatch(words: list[str]) -> int:
     """Run `words[0]` with the rest as its arguments and return the exit code."""
-    if not words or words[0] in ("-h", "--help", "help"):
-        print(_overview())
-        return EXIT_DONE if words else EXIT_REFUSED
     try:
-        verb, given = words[0], words[1:]
-        if verb not in VERBS:
-            raise Refused(f"elfkiln: no verb {verb!r}; it has {', '.join(sorted(VERBS))}")
-        module = import_module(f"elfkiln.cli.{VERBS[verb]}")
-        if "--help" in given or "-h" in given:
-            print(_usage(verb, module.HELP, module.SPEC))
-            return EXIT_DONE
-        code: int = module.run(parse(verb, module.SPEC, given))
+        code = _run(words)
+        if sys.stdout is None:
+            raise Differs("standard output is closed: nobody read the answer")
         sys.stdout.flush()
     except ElfkilnError as error:
-        print(f"elfkiln: {error}", file=sys.stderr)
+        print(f"elfkiln: {one_line(error)}", file=sys.stderr)
         return error.exit_code
     except BrokenPipeError:
         # Whoever read the answer has gone: that it was good cannot be told.
@@ -38,8 +30,23 @@ def dispatch(words: list[str]) -> int:
         return 130
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
-        print(f"elfkiln: {where}{error.strerror or error}", file=sys.stderr)
+        print(f"elfkiln: {one_line(f'{where}{error.strerror or error}')}", file=sys.stderr)
         return EXIT_DIFFERS
+    return code
+
+
+def _run(words: list[str]) -> int:
+    if not words or words[0] in ("-h", "--help", "help"):
+        print(_overview())
+        return EXIT_DONE if words else EXIT_REFUSED
+    verb, given = words[0], words[1:]
+    if verb not in VERBS:
+        raise Refused(f"elfkiln: no verb {verb!r}; it has {', '.join(sorted(VERBS))}")
+    module = import_module(f"elfkiln.cli.{VERBS[verb]}")
+    if "--help" in given or "-h" in given:
+        print(_usage(verb, module.HELP, module.SPEC))
+        return EXIT_DONE
+    code: int = module.run(parse(verb, module.SPEC, given))
     return code
 
 

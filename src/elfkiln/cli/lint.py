@@ -10,8 +10,9 @@ from pathlib import Path
 from elfkiln.cli.arguments import Arguments, Spec
 from elfkiln.cli.common import print_json
 from elfkiln.errors import EXIT_DIFFERS, EXIT_DONE, Refused
+from elfkiln.files import read_regular
 from elfkiln.lint import ERROR, Finding, TileBudget, budgets, lint
-from elfkiln.read_design import read_for_lint
+from elfkiln.read_design import MAX_CHARACTERS, read_for_lint
 
 HELP = "check a design (generic MLIR) against the array's limits and the tools' known traps"
 _MOST_LINES = 40
@@ -46,13 +47,11 @@ def run(arguments: Arguments) -> int:
 
 
 def read_text(path: Path) -> str:
-    """Return a file's UTF-8 text; `Refused` with one line when it is absent, not a file, or not text."""
+    """Return a file's UTF-8 text; `Refused` with one line when it is absent, not a file, too long, or not text."""
     try:
-        return path.read_text(encoding="utf-8")
+        return read_regular(path, limit=MAX_CHARACTERS, remedy="give the generic MLIR of a design").decode("utf-8")
     except UnicodeDecodeError:
         raise Refused(f"{path}: expected UTF-8 text, found other bytes; give the generic MLIR of a design") from None
-    except OSError as error:
-        raise Refused(f"{path}: cannot be read: {error.strerror}") from None
 
 
 def finding_lines(found: Sequence[Finding]) -> list[str]:

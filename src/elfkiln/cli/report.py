@@ -9,7 +9,9 @@ from elfkiln.errors import EXIT_DONE, Refused, refusal
 from elfkiln.requirements import model_dimensions
 
 HELP = "report launches, weight bytes per token and layout, and the predicted device wait of a decode step"
-SPEC = Spec(keys=MODEL | PLAN | {"vocab": "rows of the lm_head (default: a published run's; 0: none)"} | TARGET | ROOT)
+EXPERTS = {"experts": "how often a layer's MLP runs for a token: the chosen experts of a mixture (default: 1)"}
+VOCABULARY = {"vocab": "rows of the lm_head (default: a published run's; 0: none)"}
+SPEC = Spec(keys=MODEL | PLAN | VOCABULARY | EXPERTS | TARGET | ROOT)
 
 
 def run(arguments: Arguments) -> int:
@@ -24,7 +26,8 @@ def run(arguments: Arguments) -> int:
             raise Refused("report: takes model=NAME or plan=PATH")
         (wanted,) = sets_of(project, arguments, "report")
         hidden, layers = model_dimensions(project, model)
-    report = decode_report(wanted, hidden=hidden, layers=layers, vocabulary=_vocabulary(arguments))
+    vocabulary, experts = _count(arguments, "vocab", 0), _count(arguments, "experts", 1) or 1
+    report = decode_report(wanted, hidden=hidden, layers=layers, vocabulary=vocabulary, experts=experts)
     if arguments.json:
         print_json(report.to_json())
     else:
@@ -32,10 +35,10 @@ def run(arguments: Arguments) -> int:
     return EXIT_DONE
 
 
-def _vocabulary(arguments: Arguments) -> int | None:
-    text = arguments.keys.get("vocab")
+def _count(arguments: Arguments, key: str, least: int) -> int | None:
+    text = arguments.keys.get(key)
     if text is None:
         return None
-    if not (text.isascii() and text.isdigit() and len(text) <= 9):
-        raise refusal(f"report: vocab={text}", expected="a number of rows", found=repr(text))
+    if not (text.isascii() and text.isdigit() and len(text) <= 9 and int(text) >= least):
+        raise refusal(f"report: {key}={text}", expected=f"a number from {least}", found=repr(text))
     return int(text)

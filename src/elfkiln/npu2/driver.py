@@ -131,6 +131,7 @@ class _Run:
         for kernel in self.generator.kernels:
             self._compile(kernel, design)
         self._check_links(design)
+        self._check_cores(design)
         elf = self._link(design)
         self._check_elf(elf, design, generic, pretty)
         check_unchanged(self.toolchain, tools)
@@ -261,6 +262,14 @@ class _Run:
         wanted = {k.link_with for k in design.kernels} | {core.link_with for core in design.cores}
         for name in sorted(name for name in wanted - made if name is not None):
             raise BuildFailed(f"design.mlir: links {brief(name)}, which the generator's microkernels do not make")
+
+    def _check_cores(self, design: Design) -> None:
+        """Check what all objects of a core take together of its memories."""
+        from elfkiln.kernel_object import check_cores
+
+        objects = {k.object_name: (self.folder / k.object_name).read_bytes() for k in self.generator.kernels}
+        warnings = check_cores(design, objects, machine="aie2p")
+        self.lines += [f"object lint: {finding.line}" for finding in warnings]
 
     def _link(self, design: Design) -> Path:
         pin = self.toolchain.pin
