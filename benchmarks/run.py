@@ -65,6 +65,9 @@ def paired(
 
 def main(words: Sequence[str]) -> int:
     """Run the named benchmarks (default: all) and print their rows."""
+    if "-h" in words or "--help" in words:
+        print(__doc__)
+        return 0
     import measures
 
     wanted = [word for word in words if not word.startswith("--")] or list(measures.MEASURES)
