@@ -10,7 +10,6 @@ from typing import Any
 
 from filelock import FileLock
 
-from elfkiln import contract
 from elfkiln.artifacts import Artifact, find_artifact, put_artifact, recipe_ref
 from elfkiln.canonical import file_sha256
 from elfkiln.errors import EXIT_DONE, EXIT_REFUSED, BuildFailed, Differs, ElfkilnError, brief
@@ -19,7 +18,7 @@ from elfkiln.jobs import Failure, Job, plan_jobs, registry_key
 from elfkiln.progress import Progress
 from elfkiln.project import Project
 from elfkiln.registry import Entry, load_registry, register
-from elfkiln.requirements import RequirementSet, all_models, model_requirements
+from elfkiln.requirements import RequirementSet, every_requirement
 from elfkiln.store import Store
 from elfkiln.targets import Builder, headline_of
 from elfkiln.workspace import private_folder, sweep
@@ -146,15 +145,9 @@ def _without_conflicts(
 def _columns_asked(project: Project, keys: set[str]) -> dict[str, set[str]]:
     """Return for each key who asks for it, as `<model>: <columns>`, over all models below plans/."""
     asked: dict[str, set[str]] = {key: set() for key in keys}
-    for model in all_models(project):
-        for layout in contract.LAYOUTS:
-            try:
-                wanted = model_requirements(project, model, layout)
-            except ElfkilnError:
-                continue
-            for need in wanted.requirements:
-                if (key := registry_key(wanted, need)) in asked:
-                    asked[key].add(f"{model}: {need.columns}")
+    for wanted, need in every_requirement(project):
+        if (key := registry_key(wanted, need)) in asked:
+            asked[key].add(f"{wanted.model}: {need.columns}")
     return asked
 
 

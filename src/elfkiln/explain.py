@@ -16,7 +16,7 @@ from elfkiln.jobs import entry_of, generator_of, registry_key
 from elfkiln.project import Project
 from elfkiln.recipe import Recipe, differing_inputs, make_recipe
 from elfkiln.registry import Entry, load_registry
-from elfkiln.requirements import all_models, model_requirements
+from elfkiln.requirements import every_requirement
 from elfkiln.store import Store
 from elfkiln.targets import Builder
 
@@ -71,15 +71,9 @@ def find_requirement(project: Project, file_name: str) -> tuple[RequirementSet, 
 
     Raises `Refused` when no model asks for it.
     """
-    for model in all_models(project):
-        for layout in (None, "rm", "b8", "pb16i"):
-            try:
-                wanted = model_requirements(project, model, layout)
-            except ElfkilnError:
-                continue
-            for need in wanted.requirements:
-                if file_name in (need.file_name, registry_key(wanted, need)):
-                    return wanted, need
+    for wanted, need in every_requirement(project):
+        if file_name in (need.file_name, registry_key(wanted, need)):
+            return wanted, need
     raise refusal("explain", expected="a name that a model below plans/ asks for", found=file_name)
 
 

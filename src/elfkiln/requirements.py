@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+from elfkiln import contract
 from elfkiln.artifact_set import Requirement, RequirementSet, Use
 from elfkiln.contract import PLAN_FILE
-from elfkiln.errors import Refused
+from elfkiln.errors import ElfkilnError, Refused
 from elfkiln.plan.model import Plan
 from elfkiln.project import Project
 from elfkiln.role_table import ROLES_FILE, checked_model_name, read_role_table
@@ -43,6 +46,21 @@ def model_requirements(
         return read_role_table(folder / ROLES_FILE).requirements(layout)
     known = ", ".join(all_models(project)) or "none"
     raise Refused(f"model={model}: no plan.json or roles.yaml in plans/{model}; known models: {known}")
+
+
+def every_requirement(project: Project) -> Iterator[tuple[RequirementSet, Requirement]]:
+    """Yield what every model below plans/ asks for, in its own layout first and then in every other it can be in.
+
+    A model whose tables are refused, or a layout it cannot have, is passed over.
+    """
+    for model in all_models(project):
+        for layout in (None, *contract.LAYOUTS):
+            try:
+                wanted = model_requirements(project, model, layout)
+            except ElfkilnError:
+                continue
+            for need in wanted.requirements:
+                yield wanted, need
 
 
 def model_plan(project: Project, model: str, *, strict: bool = True) -> Plan | None:

@@ -24,7 +24,7 @@ from elfkiln.build import obtain
 from elfkiln.errors import EXIT_DIFFERS, EXIT_DONE, Differs, ElfkilnError, Refused
 from elfkiln.jobs import Job, entry_of, plan_jobs
 from elfkiln.project import Project
-from elfkiln.registry import load_registry
+from elfkiln.registry import Entry, Registry, load_registry
 from elfkiln.sim_elf import SimElf
 from elfkiln.store import Store
 from elfkiln.targets import Builder, SimBuilder
@@ -160,17 +160,16 @@ class _Bench:
     def elf(self, wanted: RequirementSet, need: Requirement) -> SimElf:
         """Return a runnable ELF of one requirement of a set: for npu2 of the very design in its full ELF."""
         job, artifact, store = self._obtained(self.builder, wanted, need)
-        self._refuse_other_than_registered(wanted, need, job, artifact)
+        self._refuse_other_than_registered(wanted, self._entry(self.builder, wanted, need), job, artifact)
         if isinstance(self.builder, SimBuilder):
             return SimElf(store.path(artifact.elf))
         return SimElf(self._simulated(job, store.read(artifact.design).decode()))
 
     def _refuse_other_than_registered(
-        self, wanted: RequirementSet, need: Requirement, job: Job, artifact: Artifact
+        self, wanted: RequirementSet, entry: Entry | None, job: Job, artifact: Artifact
     ) -> None:
         """Raise `Differs` unless what runs is what registry.yaml says of the name, if it says anything."""
         target = self.builder.pin.name
-        entry = entry_of(load_registry(self.project.registry_file).entries(target), wanted, need)
         if entry is None:
             return
         if entry.recipe != job.recipe.digest:
@@ -195,13 +194,21 @@ class _Bench:
             return self.builder
         return SimBuilder(self.project, read_lock(self.project.lock_file).target("sim"))
 
+    @cached_property
+    def registry(self) -> Registry:
+        """registry.yaml as it stood when the verification began."""
+        return load_registry(self.project.registry_file)
+
+    def _entry(self, builder: Builder, wanted: RequirementSet, need: Requirement) -> Entry | None:
+        return entry_of(self.registry.entries(builder.pin.name), wanted, need)
+
     def _obtained(self, builder: Builder, wanted: RequirementSet, need: Requirement) -> tuple[Job, Artifact, Store]:
         jobs, failures = plan_jobs(self.project, builder, [replace(wanted, requirements=(need,))])
         for failure in failures:
             raise ElfkilnError(failure.reason)
         (job,) = jobs
         store = Store(self.project.store)
-        entry = entry_of(load_registry(self.project.registry_file).entries(builder.pin.name), wanted, need)
+        entry = self._entry(builder, wanted, need)
         if entry is not None and store.path(entry.elf).exists() and not store.holds(entry.elf):
             raise Differs(store.problem(entry.elf) or f"blob sha256:{entry.elf} changed while it was read")
         return job, obtain(self.project, builder, job), store
