@@ -342,8 +342,6 @@ CONFIG_KEYS: tuple[ConfigKey, ...] = (
 )
 EXPERT_WIDTH_KEY = "moe_intermediate_size"
 """Hugging Face's own key for the width of one expert; the converter writes it as intermediate_size."""
-KVA_PADDING = 128
-"""N of the MLA key/value down-projection is padded to whole tiles (q4nx_pack.h, real_n)."""
 FUSED_MAX_N = 14336
 """The old build scripts split gate and up where 2*IM is larger (build_xclbins.sh, model_config.h)."""
 BATCHED_EXPERT_N = 8192

@@ -64,7 +64,6 @@ DEFINED = ("rm", *_BLOCK_STEPS)
 """The layouts whose bytes are defined; the others have a name and a row in contract.WEIGHT_LAYOUTS, no more."""
 
 # Eight codes side by side in a 64-bit word: a row of a block.
-_ONES = np.uint64(0x0101010101010101)
 _ALL_CODES = np.uint64(0x0303030303030303)
 _LOW_BITS = np.uint8(0x55)
 

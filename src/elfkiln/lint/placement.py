@@ -78,14 +78,6 @@ def statements(body: tuple[Statement, ...]) -> Iterator[Statement]:
             yield from statements(statement.body)
 
 
-def cores_by_tile(design: Design) -> dict[Tile, Core]:
-    """Return the core of each tile (the first, if a design puts two on one)."""
-    cores: dict[Tile, Core] = {}
-    for core in design.cores:
-        cores.setdefault(core.tile, core)
-    return cores
-
-
 def reaches(core: Tile, memory: Tile) -> bool:
     """Return whether a tile can address another's memory (AIE2TargetModel::isLegalMemAffinity).
 

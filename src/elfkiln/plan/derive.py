@@ -167,7 +167,7 @@ def geometry_faults(designs: tuple[Design, ...]) -> tuple[str, ...]:
 
 
 def padded(width: int) -> int:
-    """Return a width padded to whole tiles of 128.
+    """Return a width padded to whole tiles of 128, as the engine pads the MLA key/value projection (q4nx_pack.h).
 
     >>> padded(576), padded(18176)
     (640, 18176)
