@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from elfkiln.design import Acquire, Core, Design, Fifo, Link, Loop, Statement, Tile
+from elfkiln.design import Acquire, Design, Fifo, Link, Loop, Statement, Tile
 
 PRODUCE = "produce"
 CONSUME = "consume"
