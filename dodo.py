@@ -8,7 +8,7 @@ from typing import Any
 
 from doit import doit_cmd
 
-from elfkiln.doit_tasks import CONFIG, OneLineReporter, given_variables, verb_task
+from elfkiln.cli.doit_tasks import CONFIG, OneLineReporter, given_variables, verb_task
 
 DOIT_CONFIG = CONFIG | {"reporter": OneLineReporter}
 
@@ -76,6 +76,6 @@ def task_test() -> dict[str, Any]:
 
 def task_help_elfkiln() -> dict[str, Any]:
     """Say what there is; what plain `doit` does."""
-    from elfkiln.doit_tasks import run_verb
+    from elfkiln.cli.doit_tasks import run_verb
 
     return {"basename": "help-elfkiln", "actions": [(run_verb, ["help", []])], "verbosity": 2, "doc": "list the verbs"}

@@ -18,16 +18,16 @@ import numpy as np
 from numpy.typing import NDArray
 from run import Row, paired
 
-from elfkiln import layouts
-from elfkiln.families import DesignRequest, RenderedGenerator, render
+from elfkiln.design.run_generator import run_generator
+from elfkiln.engine import layouts
+from elfkiln.families.family import DesignRequest, RenderedGenerator, render
 from elfkiln.project import find_project
-from elfkiln.run_generator import run_generator
-from elfkiln.sim_elf import SimElf
-from elfkiln.simulator import compiler as compilers
-from elfkiln.simulator.build import build_sim_elf
-from elfkiln.simulator.toolchain import SimToolchain
-from elfkiln.store import Store
-from elfkiln.toolchain_lock import read_lock
+from elfkiln.store.blobs import Store
+from elfkiln.store.toolchain_lock import read_lock
+from elfkiln.targets.sim import compiler as compilers
+from elfkiln.targets.sim.make_elf import build_sim_elf
+from elfkiln.targets.sim.sim_elf import SimElf
+from elfkiln.targets.sim.zig_toolchain import SimToolchain
 from kernel_library import POINTER, Tiles, aligned_copy, build_kernel_library
 
 Array = NDArray[Any]
@@ -109,10 +109,10 @@ def cold_build(scratch: Path) -> Iterator[Row]:
 
 def _record_commands(root: Path, folder: Path) -> list[tuple[list[str], Path, dict[str, str]]]:
     """Build once in this process and keep every zig command with a copy of the folder it ran in."""
-    from elfkiln.build import build_elfs
+    from elfkiln.models.catalogue import model_requirements
     from elfkiln.project import Project
-    from elfkiln.requirements import model_requirements
-    from elfkiln.targets import builder_for
+    from elfkiln.targets.target import builder_for
+    from elfkiln.work.build import build_elfs
 
     recorded: list[tuple[list[str], Path, dict[str, str]]] = []
     original = subprocess.run

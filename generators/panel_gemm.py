@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 
-from elfkiln.contract import DECODE_M, MAX_ROWS, TILE_K, TILE_M, TILE_N, layout_of_tag
+from elfkiln.engine.contract import DECODE_M, MAX_ROWS, TILE_K, TILE_M, TILE_N, layout_of_tag
+from elfkiln.engine.legality import check_geometry
 from elfkiln.errors import Refused, refusal
-from elfkiln.families import DesignRequest, KernelObject, Program
-from elfkiln.geometry import check_geometry
-from elfkiln.limits import CORE, I32_LIMIT, MEM, SHIM, WORD_BYTES
+from elfkiln.families.family import DesignRequest, KernelObject, Program
+from elfkiln.hardware.limits import CORE, I32_LIMIT, MEM, SHIM, WORD_BYTES
 
 A_DEPTH, B_MEM_DEPTH, B_DEPTH, C_PART_DEPTH, C_DEPTH = 2, 4, 2, 1, 2
 """FIFO depths: A, B shim to mem tile, B mem tile to cores, C core to mem tile, C mem tile to shim.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from elfkiln.contract import TILE_K, TILE_N
+from elfkiln.engine.contract import TILE_K, TILE_N
 
 from .panel_gemm import PanelFamily
 

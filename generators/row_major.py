@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from elfkiln.contract import TILE_K, TILE_N
-from elfkiln.limits import SHIM
+from elfkiln.engine.contract import TILE_K, TILE_N
+from elfkiln.hardware.limits import SHIM
 
 from .panel_gemm import INT8_MOST, MMUL, PanelFamily, Shape, Tap
 

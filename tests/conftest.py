@@ -1,96 +1,17 @@
-"""What the tests share: a small project folder with a tiny model, and a builder that needs no compiler."""
+"""The fixtures that tests share."""
 
 from __future__ import annotations
 
-import shutil
-from dataclasses import dataclass, field
-from pathlib import Path
-
 import pytest
 
-from elfkiln.errors import BuildFailed, Differs
-from elfkiln.project import Project
-from elfkiln.targets import Built
-from elfkiln.toolchain_lock import TargetPin, read_lock
-
-CHECKOUT = Path(__file__).resolve().parents[1]
-
-TINY_ROLES = """\
-schema: elfkiln-roles/1
-model: tiny
-source: made for the tests
-hidden: 256
-intermediate: 512
-layers:
-  full: 2
-layout: b8
-decode: true
-rows:
-  - {role: QKV, K: 256, N: 768, columns: 2}
-  - {role: G, K: 256, N: 512, columns: 2}
-  - {role: U, K: 256, N: 512, columns: 2}
-  - {role: D, K: 512, N: 256, columns: 2}
-"""
-# QKV, G = U and D, each at M = 128 and M = 16: 8 names, 6 recipes.
-TINY_NAMES = 8
-TINY_RECIPES = 6
-
-
-def make_project(root: Path) -> Project:
-    """Make a project below `root` with the checkout's generators, templates, kernels and lock, and the model `tiny`."""
-    root.mkdir(parents=True, exist_ok=True)
-    for folder in ("generators", "templates", "kernels"):
-        shutil.copytree(CHECKOUT / folder, root / folder, ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(CHECKOUT / "toolchain.lock", root / "toolchain.lock")
-    (root / "plans" / "tiny").mkdir(parents=True)
-    (root / "plans" / "tiny" / "roles.yaml").write_text(TINY_ROLES)
-    return Project(root)
+from elfkiln.store.toolchain_lock import read_lock
+from projects import StandInBuilder, make_project
 
 
 @pytest.fixture
 def project(tmp_path):
     """A fresh project with the model `tiny`."""
     return make_project(tmp_path / "project")
-
-
-@dataclass
-class StandInBuilder:
-    """A builder whose ELF is the generator's text: it needs no compiler, and can be told to fail."""
-
-    pin: TargetPin
-    fail_for: str = ""
-    no_output_for: str = ""
-    suffix: bytes = b""
-    built: list[str] = field(default_factory=list)
-    source: str = "1" * 64
-
-    def describe(self):
-        """Return the tools' name."""
-        return "stand-in 1.0"
-
-    def prepare(self):
-        """Need nothing."""
-
-    def sources(self, generator):
-        """Return one source."""
-        return {"stand-in": self.source, "kernels": ",".join(kernel.source for kernel in generator.kernels)}
-
-    def build(self, generator, workdir):
-        """Write the text as the ELF."""
-        self.built.append(generator.text)
-        if self.fail_for and self.fail_for in generator.text:
-            raise BuildFailed("the stand-in was told to fail")
-        elf = workdir / "out.elf"
-        if not (self.no_output_for and self.no_output_for in generator.text):
-            elf.write_bytes(b"\x7fELF" + generator.text.encode() + self.suffix)
-        return Built(elf, "module {}", "a log\n")
-
-    def check(self, elf, name, sealed):
-        """Check that the ELF's text speaks of the name's K and N."""
-        text = elf.read_bytes()
-        if name is not None and f"{name.K}".encode() not in text:
-            raise Differs(f"{name}: the ELF is of another geometry")
-        assert not sealed or name is None
 
 
 @pytest.fixture

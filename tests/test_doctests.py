@@ -14,7 +14,7 @@ import elfkiln
 MODULES = sorted(
     info.name
     for info in pkgutil.walk_packages(elfkiln.__path__, "elfkiln.", onerror=lambda _: None)
-    if not info.name.startswith("elfkiln.iron_sim")
+    if not info.name.startswith("elfkiln.design.iron_sim")
 )
 
 

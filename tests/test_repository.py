@@ -10,10 +10,10 @@ import sys
 
 import pytest
 
-from conftest import CHECKOUT
+from elfkiln.models.catalogue import all_models, model_requirements
 from elfkiln.project import Project
-from elfkiln.registry import load_registry
-from elfkiln.requirements import all_models, model_requirements
+from elfkiln.store.registry import load_registry
+from projects import CHECKOUT
 
 
 def tracked():
@@ -87,7 +87,7 @@ def test_importing_the_library_does_no_work(tmp_path):
         "def refuse(*_): raise SystemExit('import met the network')\n"
         "socket.socket.connect = refuse\n"
         "for info in pkgutil.walk_packages(elfkiln.__path__, 'elfkiln.', onerror=lambda _: None):\n"
-        "    if not info.name.startswith('elfkiln.iron_sim'):\n"
+        "    if not info.name.startswith('elfkiln.design.iron_sim'):\n"
         "        importlib.import_module(info.name)\n"
         "print(json.dumps(reads))\n"
     )

@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from conftest import CHECKOUT
+from projects import CHECKOUT
 
 STUB_PYTHON = """\
 #!/bin/sh

@@ -31,7 +31,7 @@ def main(argv: list[str] | None = None) -> int:
     """Run one verb and return its exit code: 0 done, 1 something missing or differing, 2 usage or refused input."""
     words = sys.argv[1:] if argv is None else argv
     if words and words[0] == "check-missing":
-        from elfkiln.fast_check import main as fast_check
+        from elfkiln.work.fast_check import main as fast_check
 
         try:
             answer = fast_check(words[1:])

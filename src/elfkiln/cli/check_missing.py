@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from elfkiln import fast_check
-from elfkiln.check_index import current_index
 from elfkiln.cli.arguments import Arguments, Spec
 from elfkiln.cli.common import (
     LAYOUT,
@@ -21,10 +19,12 @@ from elfkiln.cli.common import (
     target_of,
 )
 from elfkiln.errors import EXIT_DIFFERS, EXIT_DONE, Refused
-from elfkiln.plan.requirements import walk_candidates
-from elfkiln.plan_check import check_candidates, exit_code_of
+from elfkiln.models.plan.asked_names import walk_candidates
 from elfkiln.project import Project
-from elfkiln.registry import load_registry
+from elfkiln.store.registry import load_registry
+from elfkiln.work import fast_check
+from elfkiln.work.check_index import current_index
+from elfkiln.work.plan_check import check_candidates, exit_code_of
 
 HELP = "say which ELFs of a model are missing or have other bytes than registered"
 SPEC = Spec(

@@ -7,20 +7,20 @@ import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from elfkiln.artifact_set import RequirementSet
-from elfkiln.canonical import canonical_json, sha256_hex
 from elfkiln.cli.arguments import Arguments
 from elfkiln.cli.named_plan import ROLES, open_plan, plan_notes, show_notes, strict_roles
+from elfkiln.engine.legality import rows_for
 from elfkiln.errors import Refused
-from elfkiln.geometry import rows_for
-from elfkiln.jobs import entry_of
-from elfkiln.plan.loader import plan_file, require_target
-from elfkiln.plan.model import Plan
-from elfkiln.plan.requirements import folder_columns, plan_requirements
+from elfkiln.io.canonical import canonical_json, sha256_hex
+from elfkiln.models.catalogue import ROLES_FILE, all_models, model_plan, model_requirements
+from elfkiln.models.plan.asked_names import folder_columns, plan_requirements
+from elfkiln.models.plan.load import plan_file, require_target
+from elfkiln.models.plan.schema import Plan
+from elfkiln.models.requirement import RequirementSet
 from elfkiln.project import Project, find_project
-from elfkiln.registry import load_registry
-from elfkiln.requirements import ROLES_FILE, all_models, model_plan, model_requirements
-from elfkiln.toolchain_lock import read_lock
+from elfkiln.store.registry import load_registry
+from elfkiln.store.toolchain_lock import read_lock
+from elfkiln.work.jobs import entry_of
 
 ROOT = {"root": "the elfkiln checkout (default: the nearest one upwards)"}
 MODEL = {"model": "a model below plans/, or all"}

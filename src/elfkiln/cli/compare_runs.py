@@ -7,7 +7,8 @@ from pathlib import Path
 
 from elfkiln.cli.arguments import Arguments, Spec
 from elfkiln.cli.common import print_json
-from elfkiln.compare_runs import (
+from elfkiln.errors import EXIT_DIFFERS, EXIT_DONE, Refused, refusal
+from elfkiln.studies.compare_runs import (
     MAX_TOLERANCE,
     Verdict,
     compare_figures,
@@ -16,7 +17,6 @@ from elfkiln.compare_runs import (
     read_run,
     self_test,
 )
-from elfkiln.errors import EXIT_DIFFERS, EXIT_DONE, Refused, refusal
 
 HELP = "compare the greedy texts and timings of two engine logs"
 SPEC = Spec(

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from elfkiln.cli.arguments import Arguments, Spec
 from elfkiln.cli.common import print_json
+from elfkiln.design.reader import MAX_CHARACTERS, design_digest, read_design
+from elfkiln.design.run_generator import run_generator
 from elfkiln.errors import EXIT_DONE, Refused
-from elfkiln.files import read_regular
-from elfkiln.read_design import MAX_CHARACTERS, design_digest, read_design
-from elfkiln.run_generator import run_generator
+from elfkiln.io.files import read_regular
 
 HELP = "run an IRON generator without the real aie package and print its design as generic MLIR"
 SPEC = Spec(words=("FILE.py",))

@@ -6,18 +6,18 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-from elfkiln.artifact_set import Requirement, RequirementSet
 from elfkiln.cli.arguments import Arguments, Spec
 from elfkiln.cli.common import ROOT, print_json, project_of
 from elfkiln.cli.named_plan import ROLES, open_plan, plan_notes, strict_roles
-from elfkiln.contract import PLAN_FILE
+from elfkiln.engine.contract import PLAN_FILE
 from elfkiln.errors import EXIT_DIFFERS, EXIT_DONE
-from elfkiln.plan.difference import SetDifference, compare_headers, compare_sets
-from elfkiln.plan.loader import plan_file
-from elfkiln.plan.model import Plan
-from elfkiln.plan.requirements import folder_columns, plan_requirements
+from elfkiln.models.catalogue import model_requirements
+from elfkiln.models.plan.asked_names import folder_columns, plan_requirements
+from elfkiln.models.plan.compare import SetDifference, compare_headers, compare_sets
+from elfkiln.models.plan.load import plan_file
+from elfkiln.models.plan.schema import Plan
+from elfkiln.models.requirement import Requirement, RequirementSet
 from elfkiln.project import Project
-from elfkiln.requirements import model_requirements
 
 HELP = "compare what two plans or models ask for: names gained, lost and changed"
 SPEC = Spec(keys=ROOT | ROLES, words=("PLAN1", "PLAN2"))

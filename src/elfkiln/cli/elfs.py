@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from elfkiln.build import build_elfs
 from elfkiln.cli.arguments import Arguments, Spec
 from elfkiln.cli.common import LAYOUT, MODEL, PLAN, ROOT, TARGET, print_json, project_of, sets_of
 from elfkiln.errors import Refused
-from elfkiln.progress import Progress
-from elfkiln.targets import builder_for
+from elfkiln.targets.target import builder_for
+from elfkiln.work.build import build_elfs
+from elfkiln.work.progress import Progress
 
 HELP = "build, check and register every ELF a model asks for"
 SPEC = Spec(

@@ -7,7 +7,7 @@ from pathlib import Path
 from elfkiln.cli.arguments import Arguments, Spec
 from elfkiln.cli.common import print_json
 from elfkiln.errors import EXIT_DIFFERS, EXIT_DONE
-from elfkiln.inspect_elf import inspect, name_of
+from elfkiln.work.inspect import inspect, name_of
 
 HELP = "say what an ELF is, what it exports and computes, and whether that is what its name says"
 SPEC = Spec(

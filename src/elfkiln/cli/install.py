@@ -7,7 +7,7 @@ from pathlib import Path
 from elfkiln.cli.arguments import Arguments, Spec
 from elfkiln.cli.common import LAYOUT, MODEL, PLAN, ROOT, TARGET, one_set_of, print_json, project_of, target_of
 from elfkiln.errors import EXIT_DONE, Refused
-from elfkiln.install import LOCK_NAME, install
+from elfkiln.work.install import LOCK_NAME, install
 
 HELP = "link or copy a model's ELFs into kernels/ and kernels-m16/ of a folder, with kernels.lock.json"
 SPEC = Spec(keys=MODEL | PLAN | LAYOUT | TARGET | {"dir": "the model folder to install into"} | ROOT)

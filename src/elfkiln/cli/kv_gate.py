@@ -5,7 +5,7 @@ from __future__ import annotations
 from elfkiln.cli.arguments import Arguments, Spec
 from elfkiln.cli.common import print_json
 from elfkiln.errors import EXIT_DIFFERS, EXIT_DONE, refusal
-from elfkiln.kv_gate import (
+from elfkiln.studies.kv_gate import (
     CACHES,
     DRAWS,
     HEAD_WIDTH,

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from elfkiln.cli.arguments import Arguments, Spec
 from elfkiln.cli.common import print_json
+from elfkiln.design.reader import MAX_CHARACTERS, read_for_lint
 from elfkiln.errors import EXIT_DIFFERS, EXIT_DONE, Refused
-from elfkiln.files import read_regular
+from elfkiln.io.files import read_regular
 from elfkiln.lint import ERROR, Finding, TileBudget, budgets, lint
-from elfkiln.read_design import MAX_CHARACTERS, read_for_lint
 
 HELP = "check a design (generic MLIR) against the array's limits and the tools' known traps"
 _MOST_LINES = 40

@@ -5,9 +5,9 @@ from __future__ import annotations
 from elfkiln.cli.arguments import Arguments, Spec
 from elfkiln.cli.common import ROOT, TARGET, print_json, project_of, target_of
 from elfkiln.errors import EXIT_DONE, ElfkilnError
-from elfkiln.lookup import lookup_set
+from elfkiln.models.catalogue import all_models, model_requirements
 from elfkiln.project import Project
-from elfkiln.requirements import all_models, model_requirements
+from elfkiln.work.lookup import lookup_set
 
 HELP = "list the models, their layout, and how many of their names are registered"
 SPEC = Spec(keys=TARGET | ROOT)

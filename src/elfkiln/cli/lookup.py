@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from elfkiln.artifact_set import RequirementSet
 from elfkiln.cli.arguments import Arguments, Spec
 from elfkiln.cli.common import (
     LAYOUT,
@@ -17,8 +16,9 @@ from elfkiln.cli.common import (
     target_of,
 )
 from elfkiln.errors import Refused
-from elfkiln.lookup import Found, lookup_exit_code, lookup_glob, lookup_set, set_digest_of
+from elfkiln.models.requirement import RequirementSet
 from elfkiln.project import Project
+from elfkiln.work.lookup import Found, lookup_exit_code, lookup_glob, lookup_set, set_digest_of
 
 HELP = "print digest, size and recipe of a model's names, of a plan's layers, or of names that fit a pattern"
 SPEC = Spec(keys=MODEL | PLAN | LAYOUT | TARGET | ROOT, words=("NAME-OR-PATTERN",), optional_words=1)

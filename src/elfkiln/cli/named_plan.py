@@ -8,8 +8,8 @@ from pathlib import Path
 
 from elfkiln.cli.arguments import Arguments
 from elfkiln.errors import refusal
-from elfkiln.plan.loader import load_plan
-from elfkiln.plan.model import Plan
+from elfkiln.models.plan.load import load_plan
+from elfkiln.models.plan.schema import Plan
 
 ROLES = {"roles": "known, or any: also take a plan whose layers have a role that is not known (default: known)"}
 

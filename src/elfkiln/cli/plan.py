@@ -8,10 +8,10 @@ from pathlib import Path
 from elfkiln.cli.arguments import Arguments, Spec
 from elfkiln.cli.common import print_json
 from elfkiln.cli.named_plan import show_notes
-from elfkiln.contract import PLAN_FILE
+from elfkiln.engine.contract import PLAN_FILE
 from elfkiln.errors import EXIT_DIFFERS, EXIT_DONE, Differs, Refused, refusal
-from elfkiln.plan.generate import Checked, Generated, Options, check_plan, generate_plan, write_plan
-from elfkiln.plan.requirements import plan_requirements
+from elfkiln.models.plan.asked_names import plan_requirements
+from elfkiln.models.plan.generate import Checked, Generated, Options, check_plan, generate_plan, write_plan
 
 HELP = "write the plan.json of a model folder, or check the one it has"
 SPEC = Spec(

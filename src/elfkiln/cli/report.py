@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from elfkiln.cli.arguments import Arguments, Spec
 from elfkiln.cli.common import MODEL, PLAN, ROOT, TARGET, planned_model, print_json, project_of, sets_of
-from elfkiln.decode_report import decode_report
 from elfkiln.errors import EXIT_DONE, Refused, refusal
-from elfkiln.requirements import model_dimensions
+from elfkiln.models.catalogue import model_dimensions
+from elfkiln.work.report import decode_report
 
 HELP = "report launches, weight bytes per token and layout, and the predicted device wait of a decode step"
 EXPERTS = {"experts": "how often a layer's MLP runs for a token: the chosen experts of a mixture (default: 1)"}

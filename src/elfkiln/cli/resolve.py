@@ -18,10 +18,10 @@ from elfkiln.cli.common import (
     target_of,
 )
 from elfkiln.errors import EXIT_DIFFERS, EXIT_DONE, Refused, refusal
-from elfkiln.files import digest_or_none
-from elfkiln.plan.requirements import Candidates, walk_candidates
-from elfkiln.plan_check import opened_of, size_of
-from elfkiln.registry import load_registry
+from elfkiln.io.files import digest_or_none
+from elfkiln.models.plan.asked_names import Candidates, walk_candidates
+from elfkiln.store.registry import load_registry
+from elfkiln.work.plan_check import opened_of, size_of
 
 HELP = "say which file the engine would open for a name, which it would pass over, and why"
 SPEC = Spec(

@@ -35,10 +35,10 @@ def run(arguments: Arguments) -> int:
 
 def install_toolchain(project: Project, target: str, wheels: Path | None = None) -> dict[str, object]:
     """Install a target's toolchain, or check it where there is nothing to install, and return what is then there."""
-    from elfkiln.npu2.status import toolchain_status
+    from elfkiln.work.toolchain_status import toolchain_status
 
     if target == "npu2":
-        from elfkiln.npu2.install import install
+        from elfkiln.targets.npu2.install_toolchain import install
 
         installed = install(project, wheels=wheels, note=_say)
         return {"target": target, "digest": installed.pin.digest, "versions": installed.describe()}
@@ -50,7 +50,7 @@ def install_toolchain(project: Project, target: str, wheels: Path | None = None)
 
 def mirror_toolchain(project: Project, wheels: Path | None = None) -> dict[str, object]:
     """Store the wheels of target npu2 as blobs and return what the mirror holds."""
-    from elfkiln.npu2.mirror import mirror
+    from elfkiln.targets.npu2.mirror import mirror
 
     return mirror(project, wheels=wheels, note=_say).to_json()
 
@@ -65,7 +65,7 @@ def _install(project: Project, arguments: Arguments) -> int:
 
 
 def _status(project: Project, arguments: Arguments) -> int:
-    from elfkiln.npu2.status import toolchain_status
+    from elfkiln.work.toolchain_status import toolchain_status
 
     only = arguments.keys.get("target")
     rows = toolchain_status(project, only)
@@ -100,7 +100,7 @@ def _mirror(project: Project, arguments: Arguments) -> int:
 
 
 def _bump(project: Project, arguments: Arguments) -> int:
-    from elfkiln.npu2.bump import bump, write_candidate
+    from elfkiln.work.bump import bump, write_candidate
 
     wheels, out = arguments.keys.get("wheels"), arguments.keys.get("out")
     if not wheels or not out:

@@ -6,7 +6,7 @@ from elfkiln.cli.arguments import Arguments, Spec
 from elfkiln.cli.common import LAYOUT, MODEL, PLAN, ROOT, TARGET, print_json, project_of, sets_of
 from elfkiln.cli.elfs import job_count
 from elfkiln.errors import EXIT_DONE
-from elfkiln.targets import builder_for, headline_of
+from elfkiln.targets.target import builder_for, headline_of
 
 HELP = "run every ELF of a model at full size and compare each int32 with numpy"
 SPEC = Spec(
@@ -20,7 +20,7 @@ def run(arguments: Arguments) -> int:
     """Verify every set asked for; return 1 when one comparison fails."""
     import os
 
-    from elfkiln.verify import exit_code_of, verify_set
+    from elfkiln.work.verify import exit_code_of, verify_set
 
     project = project_of(arguments)
     builder = builder_for(project, arguments.keys.get("target"))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from elfkiln.design import Design
+from elfkiln.design.fifo_lowering import place
+from elfkiln.design.model import Design
 from elfkiln.errors import refusal
 from elfkiln.lint.array import TileBudget, budgets, lint_array, lint_tiles
 from elfkiln.lint.fifos import lint_fifos
 from elfkiln.lint.finding import Finding, Findings
-from elfkiln.lint.placement import place
 from elfkiln.lint.programs import Exports, lint_programs
 from elfkiln.lint.rules import ERROR, RULES, WARNING, Rule, rule
 from elfkiln.lint.sequences import lint_entry, lint_sequences
@@ -22,7 +22,7 @@ def lint(design: Design, target: str = "npu2", *, exports: Exports | None = None
 
     `exports` maps object files to the entries they define, where that is known. Findings stand in the order array,
     FIFOs, programs, sequences; errors and warnings mix. An unknown target is `Refused`. Limits and sources are rows of
-    `elfkiln.limits`, rules those of `elfkiln.lint.rules`.
+    `elfkiln.hardware.limits`, rules those of `elfkiln.lint.rules`.
     """
     if target not in TARGETS:
         raise refusal("lint: target", expected=" or ".join(TARGETS), found=target)

@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from elfkiln.design import Design, Tile
-from elfkiln.limits import Limit, limit
+from elfkiln.design.fifo_lowering import INTO, OUT, Placement, Pool, place
+from elfkiln.design.model import Design, Tile
+from elfkiln.hardware.limits import Limit, limit
 from elfkiln.lint.finding import Findings
-from elfkiln.lint.placement import INTO, OUT, Placement, Pool, place
 
 _DEVICE = re.compile(r"npu2(?:_([1-8])col)?")
 

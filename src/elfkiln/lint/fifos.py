@@ -6,10 +6,10 @@ from collections import Counter
 from itertools import accumulate, zip_longest
 from math import prod
 
-from elfkiln.design import Design, Dim, Fifo, Link, Tile
-from elfkiln.limits import WORD_BYTES, limit
+from elfkiln.design.fifo_lowering import link_tile
+from elfkiln.design.model import Design, Dim, Fifo, Link, Tile
+from elfkiln.hardware.limits import WORD_BYTES, limit
 from elfkiln.lint.finding import Findings
-from elfkiln.lint.placement import link_tile
 
 
 def lint_fifos(design: Design, findings: Findings) -> None:

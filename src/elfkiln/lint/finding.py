@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from elfkiln.errors import brief
-from elfkiln.limits import Limit
+from elfkiln.hardware.limits import Limit
 from elfkiln.lint.rules import ERROR, rule
 
 

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TypeAlias
 
-from elfkiln.design import (
+from elfkiln.design.fifo_lowering import CONSUME, PRODUCE, sound_links, statements
+from elfkiln.design.model import (
     Acquire,
     Const,
     Core,
@@ -34,7 +35,6 @@ from elfkiln.design import (
     Value,
 )
 from elfkiln.lint.finding import Findings
-from elfkiln.lint.placement import CONSUME, PRODUCE, sound_links, statements
 from elfkiln.lint.taps import fills
 
 ENDLESS = 2**31 - 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from elfkiln.design import Design
+from elfkiln.design.model import Design
 from elfkiln.errors import BuildFailed
 from elfkiln.lint import ERROR, lint
 

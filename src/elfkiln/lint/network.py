@@ -12,9 +12,22 @@ from collections import defaultdict, deque
 from collections.abc import Generator
 from dataclasses import dataclass, field
 
-from elfkiln.design import Acquire, Core, Design, Fifo, Load, Loop, Release, Sequence, Statement, Task, Tile, UseLock
+from elfkiln.design.fifo_lowering import CONSUME, PRODUCE, Placement, shared_tile, sound_links, statements
+from elfkiln.design.model import (
+    Acquire,
+    Core,
+    Design,
+    Fifo,
+    Load,
+    Loop,
+    Release,
+    Sequence,
+    Statement,
+    Task,
+    Tile,
+    UseLock,
+)
 from elfkiln.lint.flow import ENDLESS, Turns, program_of, turns_of
-from elfkiln.lint.placement import CONSUME, PRODUCE, Placement, shared_tile, sound_links, statements
 from elfkiln.lint.taps import fills
 
 MOST_MOVES = 4_000_000

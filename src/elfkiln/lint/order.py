@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import suppress
 
-from elfkiln.design import Acquire, AwaitTask, Design, Release, RtpWrite, Sequence, SetLock, StartTask, Task
+from elfkiln.design.fifo_lowering import CONSUME, Placement, statements
+from elfkiln.design.model import Acquire, AwaitTask, Design, Release, RtpWrite, Sequence, SetLock, StartTask, Task
 from elfkiln.lint.finding import Finding, Findings
 from elfkiln.lint.flow import Flow, Program
 from elfkiln.lint.network import Lack, Network, NotFollowed
-from elfkiln.lint.placement import CONSUME, Placement, statements
 from elfkiln.lint.taps import task_name
 
 # After one of these nothing can be said of how far data comes, or it is said already.

@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from elfkiln.design import (
+from elfkiln.design.fifo_lowering import statements
+from elfkiln.design.model import (
     Acquire,
     AwaitTask,
     BufferRef,
@@ -34,7 +35,6 @@ from elfkiln.design import (
 )
 from elfkiln.lint.finding import Findings
 from elfkiln.lint.flow import Flow, Program, Turns, turns_of
-from elfkiln.lint.placement import statements
 from elfkiln.lint.taps import fills
 
 Parameter: TypeAlias = "tuple[str, int]"

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping
 
-from elfkiln.design import (
+from elfkiln.design.fifo_lowering import CONSUME, PRODUCE, depth_at, sound_links, statements
+from elfkiln.design.model import (
     Acquire,
     Buffer,
     BufferRef,
@@ -25,7 +26,6 @@ from elfkiln.design import (
     UseLock,
 )
 from elfkiln.lint.finding import Findings
-from elfkiln.lint.placement import CONSUME, PRODUCE, depth_at, sound_links, statements
 
 MMUL = 8
 """Rows, depth and columns of the int8 matrix multiply of AIE2P (aie_api detail/aie2p/mmul_8_8.hpp)."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from elfkiln import limits
+from elfkiln.hardware import limits
 
 ERROR = "error"
 WARNING = "warning"

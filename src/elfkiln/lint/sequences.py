@@ -6,8 +6,8 @@ from collections import defaultdict, deque
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from elfkiln.contract import INSTANCE, KERNEL, SEALED_INIT
-from elfkiln.design import (
+from elfkiln.design.fifo_lowering import Placement
+from elfkiln.design.model import (
     AwaitTask,
     Design,
     Fifo,
@@ -20,12 +20,12 @@ from elfkiln.design import (
     Task,
     Tile,
 )
-from elfkiln.limits import limit
+from elfkiln.engine.contract import INSTANCE, KERNEL, SEALED_INIT
+from elfkiln.hardware.limits import limit
 from elfkiln.lint.finding import Findings
 from elfkiln.lint.flow import Flow, follow, program_of
 from elfkiln.lint.order import lint_order, lint_releases
 from elfkiln.lint.parameters import lint_guards, lint_parameters
-from elfkiln.lint.placement import Placement
 from elfkiln.lint.taps import fills, lint_tasks, task_name
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from math import prod
 
-from elfkiln.design import Fifo, MemRef, Sequence, Task
-from elfkiln.limits import WORD_BYTES, limit
+from elfkiln.design.model import Fifo, MemRef, Sequence, Task
+from elfkiln.hardware.limits import WORD_BYTES, limit
 from elfkiln.lint.finding import Findings
 
 DIMS = 4

@@ -1,0 +1,78 @@
+"""What generators use of `aie.ir`: types, the verifier's error and the module."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from io import StringIO
+
+from xdsl.dialects import builtin
+from xdsl.dialects.builtin import ModuleOp, Signedness
+from xdsl.ir import Attribute
+from xdsl.printer import Printer
+
+from elfkiln.design.iron_sim.building import MLIRError, Value, type_of, verify
+
+__all__ = ["IndexType", "IntegerType", "MLIRError", "MemRefType", "Module", "Value"]
+
+
+class IndexType:
+    """The type of sizes and loop counters."""
+
+    @staticmethod
+    def get() -> builtin.IndexType:
+        """Return `index`."""
+        return builtin.IndexType()
+
+
+class IntegerType:
+    """Integer types of 8, 16 or 32 bits."""
+
+    @staticmethod
+    def get_signless(width: int) -> builtin.IntegerType:
+        """Return `i<width>`."""
+        return builtin.IntegerType(width)
+
+    @staticmethod
+    def get_unsigned(width: int) -> builtin.IntegerType:
+        """Return `ui<width>`."""
+        return builtin.IntegerType(width, Signedness.UNSIGNED)
+
+
+class MemRefType:
+    """Types of buffers."""
+
+    @staticmethod
+    def get(shape: Sequence[int], element_type: Attribute) -> builtin.MemRefType:
+        """Return `memref<shape x element_type>`."""
+        return builtin.MemRefType(type_of(element_type, "MemRefType.get"), shape)
+
+
+class Module:
+    """The module a generator builds; its text is the generic form."""
+
+    def __init__(self, op: ModuleOp) -> None:
+        """Wrap an xDSL module."""
+        self._op = op
+
+    @property
+    def operation(self) -> Module:
+        """The module's operation: this object stands for both."""
+        return self
+
+    def verify(self) -> bool:
+        """Check the module: True, or `MLIRError`."""
+        verify(self._op)
+        return True
+
+    def get_asm(self, *, print_generic_op_form: bool = True, assume_verified: bool = False) -> str:
+        """Return the text, which is the generic form in any case."""
+        del print_generic_op_form
+        if not assume_verified:
+            verify(self._op)
+        stream = StringIO()
+        Printer(stream, print_generic_format=True).print_op(self._op)
+        return stream.getvalue()
+
+    def __str__(self) -> str:
+        """Return the generic form of the verified module."""
+        return self.get_asm()

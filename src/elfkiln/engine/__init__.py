@@ -1,0 +1,1 @@
+"""What the inference engine says: names, legality of geometries, layouts, its words and figures."""

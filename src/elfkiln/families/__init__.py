@@ -1,0 +1,1 @@
+"""Kernel families: finds and renders what lies in generators/ and templates/."""

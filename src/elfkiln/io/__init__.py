@@ -1,0 +1,1 @@
+"""Bytes without the domain: atomic files, bounded and strict readers, private folders."""

@@ -1,0 +1,125 @@
+"""Writing files so that a reader sees the old bytes or the new, never a part, whatever ends the process."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+import stat
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from elfkiln.errors import Refused, brief, refusal
+from elfkiln.io.canonical import file_sha256, open_regular
+
+_KINDS = {
+    stat.S_IFDIR: "a folder",
+    stat.S_IFLNK: "a symbolic link",
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFSOCK: "a socket",
+}
+
+
+_LEAST_FREE_BYTES = 1 << 20
+
+
+def sync_folder(folder: Path) -> None:
+    """Make a rename within `folder` durable."""
+    descriptor = os.open(folder, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_atomic(path: Path, data: bytes, *, scratch: Path | None = None, mode: int = 0o644) -> None:
+    """Write `data` to `path`: temporary file, fsync, rename, fsync of the folder.
+
+    `scratch` is where the temporary file lies (same file system; default: beside `path`). Raises `Refused` with one
+    line when the disk is full or the place is not writable; the old file then stands untouched. So does what is no
+    file: a device, pipe or folder would be replaced by one, and a symbolic link is neither followed nor replaced.
+    """
+    try:
+        _refuse_other_kinds(path)
+        with _temporary(scratch or path.parent) as (stream, part):
+            os.fchmod(stream.fileno(), mode)
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+            part.replace(path)
+        sync_folder(path.parent)
+    except OSError as error:
+        raise storage_refusal(path, error) from error
+
+
+def _refuse_other_kinds(path: Path) -> None:
+    try:
+        kind = stat.S_IFMT(path.lstat().st_mode)
+    except FileNotFoundError:
+        return
+    if kind != stat.S_IFREG:
+        raise refusal(
+            brief(path, 4096),
+            expected="a file, or nothing, to write",
+            found=_KINDS.get(kind, "a device"),
+            remedy="name the file a link leads to, or remove the link" if kind == stat.S_IFLNK else "",
+        )
+
+
+@contextlib.contextmanager
+def _temporary(folder: Path) -> Iterator[tuple[tempfile._TemporaryFileWrapper[bytes], Path]]:
+    folder.mkdir(parents=True, exist_ok=True)
+    stream = tempfile.NamedTemporaryFile(dir=folder, prefix=".part-", delete=False)  # noqa: SIM115
+    part = Path(stream.name)
+    try:
+        with stream:
+            yield stream, part
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def digest_or_none(path: Path) -> str | None:
+    """Return a file's sha256 in hex, None when there is no file that can be read."""
+    try:
+        return file_sha256(path)
+    except OSError:
+        return None
+
+
+def space_refusal(folder: Path) -> Refused | None:
+    """Return the `Refused` of a full disk when there is no room left where `folder` lies, else None.
+
+    Tools say little of a full disk (a signal, an empty file), so a failed build asks here first.
+    """
+    try:
+        free = shutil.disk_usage(folder).free
+    except OSError:
+        return None
+    if free >= _LEAST_FREE_BYTES:
+        return None
+    return storage_refusal(folder, OSError(errno.ENOSPC, "No space left on device"))
+
+
+def read_regular(path: Path, *, limit: int, remedy: str) -> bytes:
+    """Return the bytes of a regular file of at most `limit` bytes.
+
+    Raises `Refused` in one line for an absent file, a folder, a pipe or device (which would block or never end), a
+    longer one; `remedy` says what to name instead.
+    """
+    try:
+        with open(path, "rb", opener=open_regular) as stream:
+            data = stream.read(limit + 1)
+    except (OSError, ValueError) as error:
+        raise Refused(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}; {remedy}") from None
+    if len(data) > limit:
+        raise refusal(str(path), expected=f"at most {limit} bytes", found="a larger file", remedy=remedy)
+    return data
+
+
+def storage_refusal(path: Path, error: OSError) -> Refused:
+    """Return the one-line `Refused` for a failed write or read of `path`."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return Refused(f"{path}: no space left on the device; free some and run again, nothing was half-written")
+    return Refused(f"{path}: {error.strerror or error}")

@@ -1,7 +1,0 @@
-"""`range_`, under the name IRON gives it."""
-
-from __future__ import annotations
-
-from elfkiln.iron_sim.helpers.dialects.scf import _for as range_
-
-__all__ = ["range_"]

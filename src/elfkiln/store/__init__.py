@@ -1,0 +1,1 @@
+"""Content-addressed blobs, artifacts, recipes, and the registry that names them."""

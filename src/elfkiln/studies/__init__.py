@@ -1,0 +1,1 @@
+"""Measurements apart from the job: the int8 cache's arithmetic, two runs compared, published tables cross-checked."""

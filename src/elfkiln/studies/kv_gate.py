@@ -1,0 +1,217 @@
+"""Measures the KV contract's arithmetic: what an int8 key cache, with and without rotation, does to attention weights.
+
+A cache entry is one key of one head. The contract (plan fields kv.key and kv.hadamard) stores int8 with one fp32 scale
+per head and token, after an orthonormal rotation of the head: random signs, then a Hadamard transform. Turning keys
+and queries alike leaves every score as it was, and spreads an outlier channel over all of them before rounding.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from elfkiln.engine.contract import HADAMARD_MAX, HADAMARD_MIN
+from elfkiln.errors import refusal
+
+Array: TypeAlias = npt.NDArray[np.floating]
+
+HEAD_WIDTH = 256
+KEYS = 512
+DRAWS = 8
+"""The figures of the KV-contract pull request."""
+QUERIES = 32
+OUTLIER_CHANNELS = 4
+SEVERITIES = (1.0, 8.0, 30.0)
+BOUND = 1e-3
+"""The divergence the pull request calls the edge of what is acceptable."""
+CACHES = ("f16+rotation", "int8", "int8+rotation")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One severity: the mean Kullback-Leibler divergence (nats) of each kind of cache against the plain f16 cache."""
+
+    severity: float
+    divergence: dict[str, float]
+
+    @property
+    def worth(self) -> float:
+        """How many times closer int8 comes by rotation."""
+        return self.divergence["int8"] / self.divergence["int8+rotation"]
+
+    @property
+    def label(self) -> str:
+        """What the row is called in the table."""
+        return "uniform" if self.severity == 1.0 else f"{self.severity:g}x outliers"
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreError:
+    """How far f32 scores lie from exact ones (rms error over rms score): as they are, and of rotated vectors."""
+
+    plain: float
+    rotated: float
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One statement of the published shape, and whether this measurement bears it out."""
+
+    statement: str
+    holds: bool
+    measured: str
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """A whole run; the same settings give the same figures."""
+
+    seed: int
+    outliers: int
+    block: int
+    rows: tuple[Row, ...]
+    score_error: ScoreError
+
+    @property
+    def checks(self) -> tuple[Check, ...]:
+        """The published shape, statement by statement."""
+        uniform, mild, severe = self.rows
+        worths = [row.worth for row in self.rows]
+        rising = " < ".join(f"{worth:.1f}" for worth in worths)
+        scores = self.score_error
+        return (
+            Check("rotation is worth about 1x on uniform channels", 0.5 < uniform.worth < 2, f"{uniform.worth:.2f}x"),
+            Check("rotation is worth more with severity", worths == sorted(worths), rising),
+            _within(f"int8 is inside {BOUND:g} at {mild.label}", mild, "int8", inside=True),
+            _within(f"int8 is outside {BOUND:g} at {severe.label}", severe, "int8", inside=False),
+            _within(f"int8+rotation is inside {BOUND:g} at {severe.label}", severe, "int8+rotation", inside=True),
+            Check(
+                "rotation preserves scores to the rounding of f32",
+                scores.rotated < 4 * scores.plain,
+                f"{scores.rotated:.1e} against {scores.plain:.1e} of a plain dot product",
+            ),
+        )
+
+    @property
+    def holds(self) -> bool:
+        """Whether the whole published shape comes out."""
+        return all(check.holds for check in self.checks)
+
+
+def measure(seed: int = 0, outliers: int = OUTLIER_CHANNELS, block: int = HEAD_WIDTH) -> Measurement:
+    """Measure attention-weight divergence over 8 draws and three severities, and the rotation's own error.
+
+    A draw is 512 keys and 32 queries of width 256, all standard normal; `outliers` channels, chosen at random, of the
+    keys are then multiplied by the severity (queries stay). Each draw has its own signs. `block` is the size of the
+    Hadamard blocks, as kv.hadamard.block. Raises `Refused` for a block or a count that does not fit the head.
+    """
+    if not HADAMARD_MIN <= block <= HADAMARD_MAX or block & (block - 1) or HEAD_WIDTH % block:
+        expected = f"a power of two in {HADAMARD_MIN}..{HEAD_WIDTH}, which divides the head width {HEAD_WIDTH}"
+        raise refusal("kv-gate: block", expected=expected, found=block)
+    if not 1 <= outliers < HEAD_WIDTH:
+        raise refusal("kv-gate: outliers", expected=f"1 to {HEAD_WIDTH - 1} channels", found=outliers)
+    if seed < 0:
+        raise refusal("kv-gate: seed", expected="a whole number from 0", found=seed)
+    sums = {severity: dict.fromkeys(CACHES, 0.0) for severity in SEVERITIES}
+    errors: list[ScoreError] = []
+    for draw in range(DRAWS):
+        generator = np.random.default_rng((seed, draw))
+        keys = generator.standard_normal((KEYS, HEAD_WIDTH))
+        queries = generator.standard_normal((QUERIES, HEAD_WIDTH))
+        channels = generator.permutation(HEAD_WIDTH)[:outliers]
+        signs = generator.choice((-1.0, 1.0), HEAD_WIDTH)
+        errors.append(score_error(queries, keys, signs, block))
+        for severity in SEVERITIES:
+            scaled = keys.copy()
+            scaled[:, channels] *= severity
+            for cache, divergence in _divergences(queries, scaled, signs, block).items():
+                sums[severity][cache] += divergence / DRAWS
+    rows = tuple(Row(severity, sums[severity]) for severity in SEVERITIES)
+    mean = ScoreError(*(float(np.mean([getattr(error, name) for error in errors])) for name in ("plain", "rotated")))
+    return Measurement(seed, outliers, block, rows, mean)
+
+
+def hadamard(block: int) -> Array:
+    """Return the orthonormal Hadamard matrix of a power of two, in Sylvester's order.
+
+    >>> hadamard(2) * np.sqrt(2)
+    array([[ 1.,  1.],
+           [ 1., -1.]])
+    """
+    matrix = np.ones((1, 1))
+    while len(matrix) < block:
+        matrix = np.block([[matrix, matrix], [matrix, -matrix]])
+    return np.asarray(matrix / np.sqrt(block))
+
+
+def rotate(vectors: Array, signs: Array, block: int) -> Array:
+    """Return the per-head rotation of vectors along their last axis, in their own precision.
+
+    Signs first, then each block of the axis by the Hadamard matrix, which is its own transpose.
+    """
+    blocks = (vectors * signs.astype(vectors.dtype)).reshape(-1, block)
+    return np.asarray(blocks @ hadamard(block).astype(vectors.dtype)).reshape(vectors.shape)
+
+
+def int8_cache(keys: Array) -> Array:
+    """Return keys as an int8 cache gives them back: codes in -127..127, one fp32 scale (amax/127) for each key.
+
+    >>> int8_cache(np.array([[127.0, -63.6]]))
+    array([[127., -64.]])
+    """
+    amax = np.abs(keys).max(axis=-1, keepdims=True)
+    scale = np.where(amax == 0, 1.0, amax / 127).astype(np.float32).astype(np.float64)
+    codes = np.clip(np.rint(keys / scale), -127, 127)
+    return codes * scale
+
+
+def attention(queries: Array, keys: Array) -> Array:
+    """Return attention weights, queries by keys: softmax of scores over the root of the head width."""
+    scores = queries @ keys.T / np.sqrt(keys.shape[-1])
+    weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    return np.asarray(weights / weights.sum(axis=-1, keepdims=True))
+
+
+def divergence(reference: Array, other: Array) -> float:
+    """Return the mean Kullback-Leibler divergence of rows of weights, in nats.
+
+    >>> round(divergence(np.array([[0.5, 0.5]]), np.array([[0.25, 0.75]])), 6)
+    0.143841
+    """
+    return float(np.mean(np.sum(reference * (np.log(reference) - np.log(other)), axis=-1)))
+
+
+def score_error(queries: Array, keys: Array, signs: Array, block: int) -> ScoreError:
+    """Return the error of f32 scores against f64 ones, as they are and after rotating both sides in f32."""
+    exact = queries @ keys.T
+    q32, k32 = queries.astype(np.float32), keys.astype(np.float32)
+    plain = q32 @ k32.T
+    rotated = rotate(q32, signs, block) @ rotate(k32, signs, block).T
+
+    def relative(scores: Array) -> float:
+        return float(np.sqrt(np.mean((scores - exact) ** 2)) / np.sqrt(np.mean(exact**2)))
+
+    return ScoreError(relative(plain), relative(rotated))
+
+
+def _divergences(queries: Array, keys: Array, signs: Array, block: int) -> dict[str, float]:
+    turned_queries, turned_keys = rotate(queries, signs, block), rotate(keys, signs, block)
+    reference = attention(queries, _f16_cache(keys))
+    caches = {
+        "f16+rotation": attention(turned_queries, _f16_cache(turned_keys)),
+        "int8": attention(queries, int8_cache(keys)),
+        "int8+rotation": attention(turned_queries, int8_cache(turned_keys)),
+    }
+    return {cache: divergence(reference, weights) for cache, weights in caches.items()}
+
+
+def _f16_cache(keys: Array) -> Array:
+    return keys.astype(np.float16).astype(np.float64)
+
+
+def _within(statement: str, row: Row, cache: str, *, inside: bool) -> Check:
+    found = row.divergence[cache]
+    return Check(statement, (found < BOUND) is inside, f"{found:.1e}")

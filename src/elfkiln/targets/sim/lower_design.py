@@ -1,0 +1,291 @@
+"""Lowers a design to a machine: what is on the array, then the sequences that drive it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from math import prod
+
+import numpy as np
+
+from elfkiln.design.fifo_lowering import depth_at, link_tile, max_acquires, shared_tile
+from elfkiln.design.model import Design, Dim, Fifo, Link, LoadPdi, Tile
+from elfkiln.design.patterns import MOST_DIMS, Pattern, pattern_of
+from elfkiln.errors import Refused
+from elfkiln.targets.sim.admission import MOST_BYTES, admit
+from elfkiln.targets.sim.lower_programs import lower_program
+from elfkiln.targets.sim.lower_sequences import lower_sequence
+from elfkiln.targets.sim.machine import (
+    End,
+    Fault,
+    Machine,
+    MachineCore,
+    Pool,
+    Program,
+    Segment,
+    Stream,
+    entry_symbol,
+)
+
+CLOCK_BYTES = 16
+"""What the runtime keeps for one part at one place where agents meet: at most sim_use of runtime/sim.h."""
+
+
+def lower(design: Design) -> Machine:
+    """Lower a design; raises `Refused` for one that no C can be made of (names, argument counts, sheer size)."""
+    admit(design)
+    machine = Machine(design, initializer=_initializer(design))
+    machine.shims = sorted({tile for fifo in design.fifos for tile in _ends(fifo) if tile.kind == "shim"})
+    try:
+        _ArrayLowering(design, machine).lower()
+    except Fault as fault:
+        machine.fault = str(fault)
+        machine.pools, machine.streams, machine.cores, machine.programs = [], [], [], []
+    total = sum(pool.depth * pool.object_bytes for pool in machine.pools)
+    if total > MOST_BYTES:
+        raise Refused(f"design {design.name}: its objects take {total} bytes; the array has less than {MOST_BYTES}")
+    streams = {stream.fifo: number for number, stream in enumerate(machine.streams)}
+    machine.sequences = [lower_sequence(design, one, streams, machine.shims) for one in design.sequences]
+    clocks = machine.clocks + machine.most_tasks + len(machine.parameters)
+    if clocks * machine.parts * CLOCK_BYTES > MOST_BYTES:
+        raise Refused(f"design {design.name}: {clocks} places where {machine.parts} parts meet are too many to follow")
+    return machine
+
+
+def _initializer(design: Design) -> str | None:
+    """Return the entry that only loads the array, for the message to whoever forgot it."""
+    for sequence in design.sequences:
+        if sequence.steps and all(isinstance(step, LoadPdi) for step in sequence.steps):
+            return entry_symbol(design, sequence)
+    return None
+
+
+def _ends(fifo: Fifo) -> tuple[Tile, ...]:
+    return (fifo.producer, *fifo.consumers)
+
+
+class _ArrayLowering:
+    """Lowers what is on the array: FIFOs to pools and streams, links to shared pools, cores to programs."""
+
+    def __init__(self, design: Design, machine: Machine) -> None:
+        self.design = design
+        self.machine = machine
+        self.fifos = {fifo.name: fifo for fifo in design.fifos}
+        self.acquires = max_acquires(design)
+        self.cores = [core for core in design.cores if core.body]
+        self.core_at = {core.tile: number for number, core in enumerate(self.cores)}
+        self.agent_of: dict[str, int] = {}
+        self.core_pools: dict[tuple[str, Tile, bool], Pool] = {}
+
+    def lower(self) -> None:
+        links = self.links()
+        linked = {name for link in links for name in (*link.ins, *link.outs)}
+        for fifo in self.design.fifos:
+            self.check_fifo(fifo)
+        shared = {fifo.name: shared_tile(fifo, fifo.name in linked) for fifo in self.design.fifos}
+        streaming = [fifo for fifo in self.design.fifos if shared[fifo.name] is None]
+        self.agent_of = {fifo.name: len(self.cores) + number for number, fifo in enumerate(streaming)}
+        leaving: dict[str, list[tuple[Pool, int]]] = {}
+        arriving: dict[str, list[tuple[Pool, int]]] = {}
+        for link in links:
+            self.link(link, leaving, arriving)
+        for fifo in self.design.fifos:
+            tile = shared[fifo.name]
+            if tile is not None:
+                self.shared(fifo, tile)
+            else:
+                self.stream(fifo, leaving, arriving)
+        self.programs()
+
+    def check_fifo(self, fifo: Fifo) -> None:
+        if not fifo.consumers:
+            raise Fault(f"FIFO {fifo.name} at {fifo.producer} has no consumer")
+        if fifo.producer.kind == "shim" and "shim" in {tile.kind for tile in fifo.consumers}:
+            raise Fault(f"FIFO {fifo.name} goes from {fifo.producer} to a shim tile, past the array")
+        if len([tile for tile in fifo.consumers if tile.kind == "shim"]) > 1:
+            raise Fault(f"FIFO {fifo.name} has two consumers on shim tiles")
+        if fifo.object_type.bytes < 1 or min(fifo.depths, default=0) < 1:
+            raise Fault(f"FIFO {fifo.name} at {fifo.producer} has objects of no bytes, or a depth below 1")
+
+    def links(self) -> list[Link]:
+        used: set[str] = set()
+        for link in self.design.links:
+            what = _link_words(link)
+            for name in (*link.ins, *link.outs):
+                if name not in self.fifos:
+                    raise Fault(f"{what}: there is no FIFO {name}")
+                if name in used:
+                    raise Fault(f"{what}: FIFO {name} is in two links")
+                used.add(name)
+            if not link.ins or not link.outs or (len(link.ins) > 1 and len(link.outs) > 1):
+                raise Fault(f"{what}: expected one FIFO on one side at least")
+            tile = link_tile(link, self.fifos)
+            if tile is None:
+                raise Fault(f"{what}: its FIFOs do not meet on one tile")
+            if tile.kind != "mem":
+                raise Fault(f"{what} at {tile}: only mem tiles link FIFOs")
+        return list(self.design.links)
+
+    def depth(self, fifo: Fifo, end: int) -> int:
+        """Return the objects that the lowering gives an end of a FIFO: 0 the producer, 1 the first consumer, ...
+
+        With one depth for the whole FIFO a core gets one object more than its largest acquire (one, if depth and
+        acquire are 1); a FIFO that names a depth per end is taken at its word.
+        """
+        declared = depth_at(fifo, end)
+        if fifo.depth_per_end:
+            return declared
+        most = self.acquires.get((fifo.name, _ends(fifo)[end]), 0)
+        if not most:
+            return declared
+        return 1 if most == declared == 1 else most + 1
+
+    def pool(self, name: str, tile: Tile, depth: int, size: int) -> Pool:
+        pool = Pool(len(self.machine.pools), name, tile, depth, size)
+        self.machine.pools.append(pool)
+        return pool
+
+    def shared(self, fifo: Fifo, tile: Tile) -> None:
+        """Both ends use the memory of one tile: no stream, one pool."""
+        pool = self.pool(fifo.name, tile, depth_at(fifo, 0), fifo.object_type.bytes)
+        pool.writer = self.core_at.get(fifo.producer, -1)
+        pool.reader = self.core_at.get(fifo.consumers[0], -1)
+        self.core_pools[fifo.name, fifo.producer, False] = pool
+        self.core_pools[fifo.name, fifo.consumers[0], True] = pool
+
+    def link(
+        self, link: Link, leaving: dict[str, list[tuple[Pool, int]]], arriving: dict[str, list[tuple[Pool, int]]]
+    ) -> None:
+        """Make the pools of a link: one, or one for each piece of a join or distribute (each has its own locks)."""
+        tile = link_tile(link, self.fifos)
+        assert tile is not None
+        what = f"{_link_words(link)} at {tile}"
+        first, last = self.fifos[link.ins[0]], self.fifos[link.outs[0]]
+        joins, distributes = len(link.ins) > 1, len(link.outs) > 1
+        if joins or distributes:
+            whole = last if joins else first
+            pieces = [self.fifos[name] for name in (link.ins if joins else link.outs)]
+            offsets = link.src_offsets if joins else link.dst_offsets
+            depth = self.depth(whole, 0) if joins else self.depth(whole, 1 + whole.consumers.index(tile))
+            for piece, size in zip(pieces, _pieces(what, whole, pieces, offsets), strict=True):
+                pool = self.pool(f"{piece.name} in {whole.name}", tile, depth, size)
+                one, other = (piece, whole) if joins else (whole, piece)
+                pool.writer, pool.reader = self.agent_of[one.name], self.agent_of[other.name]
+                arriving.setdefault(one.name, []).append((pool, size))
+                leaving.setdefault(other.name, []).append((pool, size))
+            return
+        small, large = sorted((first.object_type.bytes, last.object_type.bytes))
+        if large % small:
+            raise Fault(
+                f"{what}: objects of {first.name} have {first.object_type.bytes} bytes, those of {last.name} "
+                f"{last.object_type.bytes}; neither is a multiple of the other"
+            )
+        owner = first if first.object_type.bytes == large else last
+        depth = self.depth(first, 1 + first.consumers.index(tile)) if owner is first else self.depth(last, 0)
+        pool = self.pool(f"{first.name} to {last.name}", tile, depth, large)
+        pool.writer, pool.reader = self.agent_of[first.name], self.agent_of[last.name]
+        arriving[first.name] = [(pool, large)]
+        leaving[last.name] = [(pool, large)]
+
+    def stream(
+        self, fifo: Fifo, leaving: Mapping[str, list[tuple[Pool, int]]], arriving: Mapping[str, list[tuple[Pool, int]]]
+    ) -> None:
+        number = self.agent_of[fifo.name]
+        sinks = []
+        if fifo.name in leaving:
+            source = self.end(fifo, fifo.producer, leaving[fifo.name], fifo.to_stream, "to the stream")
+        else:
+            source = self.plain_end(fifo, 0, fifo.to_stream)
+            for segment in source.segments:
+                segment.pool.reader = number
+                segment.pool.writer = self.core_at.get(fifo.producer, -1)
+        for index, tile in enumerate(fifo.consumers):
+            dims = fifo.from_stream[index] if index < len(fifo.from_stream) else ()
+            pools = arriving.get(fifo.name, [])
+            if pools and pools[0][0].tile == tile:
+                sinks.append(self.end(fifo, tile, pools, dims, "from the stream"))
+                continue
+            end = self.plain_end(fifo, 1 + index, dims)
+            sinks.append(end)
+            for segment in end.segments:
+                segment.pool.writer = number
+                segment.pool.reader = self.core_at.get(tile, -1)
+        self.machine.streams.append(Stream(fifo.name, source, tuple(sinks), max(1, fifo.repeat_count)))
+
+    def plain_end(self, fifo: Fifo, index: int, dims: tuple[Dim, ...]) -> End:
+        """Return an end without a link: a shim's channel, or a pool that a core (or nobody) uses."""
+        tile = _ends(fifo)[index]
+        if tile.kind == "shim":
+            if dims:
+                raise Fault(f"FIFO {fifo.name}: dimensions at {tile}; a shim's tasks bring their own")
+            return End(tile, ())
+        pool = self.pool(fifo.name, tile, self.depth(fifo, index), fifo.object_type.bytes)
+        self.core_pools[fifo.name, tile, index > 0] = pool
+        way = "from the stream" if index else "to the stream"
+        return self.end(fifo, tile, [(pool, fifo.object_type.bytes)], dims, way)
+
+    def end(self, fifo: Fifo, tile: Tile, pools: list[tuple[Pool, int]], dims: tuple[Dim, ...], way: str) -> End:
+        width = fifo.object_type.element_bytes
+        segments = []
+        for pool, size in pools:
+            pattern = Pattern(0, size, ())
+            if dims:
+                pattern = pattern_of(dims, 0, width)
+                _check_dims(f"FIFO {fifo.name} at {tile}: its dimensions {way}", dims, pattern, size, width, way)
+            segments.append(Segment(pool, pattern))
+        return End(tile, tuple(segments))
+
+    def programs(self) -> None:
+        known: dict[Program, int] = {}
+        for core in self.cores:
+            if core.tile.kind != "core":
+                raise Fault(f"a core's program on {core.tile}")
+            program, ports, buffers, locks = lower_program(self.design, core, self.core_pools)
+            number = known.setdefault(program, len(known))
+            if number == len(self.machine.programs):
+                self.machine.programs.append(program)
+            self.machine.cores.append(MachineCore(core.tile, number, ports, buffers, locks))
+
+
+def _link_words(link: Link) -> str:
+    return f"link of {', '.join(link.ins) or 'nothing'} to {', '.join(link.outs) or 'nothing'}"
+
+
+def _pieces(what: str, whole: Fifo, pieces: list[Fifo], offsets: tuple[int, ...]) -> Iterator[int]:
+    """Yield the bytes of each piece. As in the lowering they follow from the offsets, and must be the pieces' own."""
+    total, width = whole.object_type.elements, whole.object_type.element_bytes
+    if len(offsets) != len(pieces):
+        raise Fault(f"{what}: {len(pieces)} FIFOs and {len(offsets)} offsets")
+    if offsets[0] != 0:
+        raise Fault(f"{what}: the first offset is {offsets[0]}, and elements 0 to {offsets[0] - 1} are nobody's")
+    ends = (*offsets[1:], total)
+    for piece, start, end in zip(pieces, offsets, ends, strict=True):
+        if (end - start) * width != piece.object_type.bytes or start < 0:
+            raise Fault(
+                f"{what}: offsets {', '.join(map(str, offsets))} give {piece.name} elements {start} to {end - 1} of "
+                f"the {total} in {whole.name}, and its objects have {piece.object_type.bytes // width}"
+            )
+        yield (end - start) * width
+
+
+def _check_dims(what: str, dims: tuple[Dim, ...], pattern: Pattern, size: int, width: int, way: str) -> None:
+    words = ", ".join(f"<size = {dim.size}, stride = {dim.stride}>" for dim in dims)
+    if any(dim.size < 1 for dim in dims) or pattern.bytes != size:
+        moved = prod(dim.size for dim in dims)
+        raise Fault(f"{what}, {words}, move {moved} elements of an object of {size // width}")
+    if pattern.first < 0 or pattern.last > size:
+        raise Fault(
+            f"{what}, {words}, touch elements {pattern.first // width} to {pattern.last // width - 1} of an object "
+            f"of {size // width}"
+        )
+    if len(pattern.dims) > MOST_DIMS:
+        raise Fault(f"{what}, {words}, are more than {MOST_DIMS}")
+    if way == "from the stream":
+        offsets = np.zeros(1, dtype=np.int64)
+        for count, stride in pattern.dims:
+            offsets = np.add.outer(offsets, np.arange(count, dtype=np.int64) * stride).ravel()
+        if len(np.unique(offsets)) != len(offsets) or _overlap(offsets, pattern.run):
+            raise Fault(f"{what}, {words}, write elements of an object twice and leave others unwritten")
+
+
+def _overlap(offsets: np.ndarray, run: int) -> bool:
+    return bool(np.any(np.diff(np.sort(offsets)) < run))

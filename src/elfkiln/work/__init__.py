@@ -1,0 +1,1 @@
+"""What elfkiln does: one function a verb, usable from Python."""

@@ -1,0 +1,343 @@
+"""Builds the ELFs of models: one doit task per recipe, up to date iff the store has the recipe's verified bytes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock
+
+from elfkiln.errors import EXIT_DONE, EXIT_REFUSED, BuildFailed, Differs, ElfkilnError, brief
+from elfkiln.io.canonical import file_sha256
+from elfkiln.io.files import space_refusal, storage_refusal
+from elfkiln.io.workspace import private_folder, sweep
+from elfkiln.models.catalogue import RequirementSet, every_requirement
+from elfkiln.project import Project
+from elfkiln.store.artifacts import Artifact, find_artifact, put_artifact, recipe_ref
+from elfkiln.store.blobs import Store
+from elfkiln.store.registry import Entry, load_registry, register
+from elfkiln.targets.target import Builder, headline_of
+from elfkiln.work.jobs import Failure, Job, plan_jobs, registry_key
+from elfkiln.work.progress import Progress
+
+
+@dataclass(frozen=True, slots=True)
+class BuildReport:
+    """What a build came to: names and recipes asked for, and the keys by what happened to them.
+
+    `registered` were stored already and are registered now, under a new name or again.
+    """
+
+    target: str
+    toolchain: str
+    names: int
+    recipes: int
+    built: tuple[str, ...]
+    registered: tuple[str, ...]
+    up_to_date: tuple[str, ...]
+    failures: tuple[Failure, ...]
+
+    @property
+    def exit_code(self) -> int:
+        """0 when every name is there; else the highest code among the failures."""
+        return max((failure.exit_code for failure in self.failures), default=EXIT_DONE)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the report as a JSON value."""
+        return {
+            "target": self.target,
+            "toolchain": self.toolchain,
+            "names": self.names,
+            "recipes": self.recipes,
+            "built": list(self.built),
+            "registered": list(self.registered),
+            "up_to_date": list(self.up_to_date),
+            "failed": [{"name": failure.key, "reason": failure.reason} for failure in self.failures],
+        }
+
+    def summary(self) -> str:
+        """Return the closing line."""
+        head = f"{self.names} names, {self.recipes} recipes"
+        if not (self.failures or self.built or self.registered):
+            return f"{head}: nothing to do, every ELF is registered and its bytes verify"
+        counts = [f"{len(self.built)} built and registered"]
+        if self.registered:
+            counts.append(f"{len(self.registered)} registered from the store")
+        counts.append(f"{len(self.up_to_date)} up to date")
+        if self.failures:
+            counts.append(f"{len(self.failures)} failed")
+        return f"{head}: {', '.join(counts)}"
+
+
+def build_elfs(
+    project: Project,
+    builder: Builder,
+    sets: Iterable[RequirementSet],
+    *,
+    jobs: int | None = None,
+    rebuild: bool = False,
+    progress: Progress | None = None,
+) -> BuildReport:
+    """Build, check and register every ELF that the requirement sets ask for.
+
+    `jobs` recipes are built at once (default: the number of processors). `rebuild` builds also what is up to date,
+    so that its digest is compared with the registered one. A failure stops nobody else. Raises nothing for a failed
+    recipe: the report lists it.
+    """
+    show = progress or Progress.silent()
+    show.headline(headline_of(builder))
+    registered = load_registry(project.registry_file).entries(builder.pin.name)
+    todo, refused = plan_jobs(project, builder, sets)
+    names = sum(len(job.wanted) for job in todo) + len(refused)
+    store = Store(project.store)
+    run = _Run(project, builder, store, rebuild, show, registered, store.refs())
+    todo, conflicts = _without_conflicts(project, todo, registered)
+    for failure in (*refused, *conflicts):
+        show.failed(failure.key, failure.reason)
+        run.failures.append(failure)
+    try:
+        if todo:
+            sweep(project.out / "work")
+            run.all(todo, jobs or os.cpu_count() or 1)
+    finally:
+        show.stop()
+    report = BuildReport(
+        builder.pin.name,
+        builder.pin.digest,
+        names,
+        len(todo),
+        tuple(sorted(run.built)),
+        tuple(sorted(run.admitted)),
+        tuple(sorted(run.up_to_date)),
+        tuple(sorted(run.failures, key=lambda failure: failure.key)),
+    )
+    show.close(report.summary(), [(failure.key, failure.reason) for failure in report.failures])
+    return report
+
+
+def _without_conflicts(
+    project: Project, todo: tuple[Job, ...], registered: Mapping[str, Entry]
+) -> tuple[tuple[Job, ...], tuple[Failure, ...]]:
+    """Take out names that another model asks for with other array columns: one name cannot stand for both."""
+    columns: dict[str, int] = {}
+    for job in todo:
+        for key, need in job.wanted:
+            entry = registered.get(key)
+            if columns.setdefault(key, need.columns) != need.columns or (entry and entry.columns != need.columns):
+                columns[key] = 0
+    doubtful = {key for key, count in columns.items() if count == 0}
+    if not doubtful:
+        return todo, ()
+    asked = _columns_asked(project, doubtful)
+    failures = [
+        Failure(key, f"models ask for this name with other columns ({', '.join(sorted(asked[key]))})", EXIT_REFUSED)
+        for key in sorted(doubtful)
+        if len({who.rpartition(" ")[2] for who in asked[key]}) > 1
+    ]
+    taken = {failure.key for failure in failures}
+    kept = (replace(job, wanted=tuple(pair for pair in job.wanted if pair[0] not in taken)) for job in todo)
+    return tuple(job for job in kept if job.wanted), tuple(failures)
+
+
+def _columns_asked(project: Project, keys: set[str]) -> dict[str, set[str]]:
+    """Return for each key who asks for it, as `<model>: <columns>`, over all models below plans/."""
+    asked: dict[str, set[str]] = {key: set() for key in keys}
+    for wanted, need in every_requirement(project):
+        if (key := registry_key(wanted, need)) in asked:
+            asked[key].add(f"{wanted.model}: {need.columns}")
+    return asked
+
+
+@dataclass(slots=True)
+class _Run:
+    """One call of `build_elfs` while it works; its lists are appended to from doit's worker threads."""
+
+    project: Project
+    builder: Builder
+    store: Store
+    rebuild: bool
+    progress: Progress
+    registered: Mapping[str, Entry]
+    refs: Container[str]
+    built: list[str] = field(default_factory=list)
+    admitted: list[str] = field(default_factory=list)
+    up_to_date: list[str] = field(default_factory=list)
+    failures: list[Failure] = field(default_factory=list)
+
+    def all(self, todo: tuple[Job, ...], jobs: int) -> None:
+        """Run one doit task per recipe; doit's own database is a throw-away, the store and registry.yaml decide."""
+        from doit.cmd_base import ModuleTaskLoader
+        from doit.doit_cmd import DoitMain
+
+        self.progress.start(len(todo))
+        # All are looked up before the first is built: what builds nothing needs no compiler, and a compiler that is
+        # not the locked one is refused once, before anything is built.
+        known = {job.recipe.digest: self.known(job) for job in todo}
+        if all(known.values()):
+            return
+        self.builder.prepare()
+        with private_folder(self.project.out / "work") as folder:
+            config = {
+                "dep_file": str(folder / "doit.json"),
+                "backend": "json",
+                "continue": True,
+                "verbosity": 0,
+                "num_process": min(jobs, len(todo)),
+                "par_type": "thread",
+                "reporter": _silent_reporter(),
+            }
+            namespace = {"DOIT_CONFIG": config, "task_recipe": lambda: self._tasks(todo, known)}
+            DoitMain(ModuleTaskLoader(namespace)).run([])
+        self._tell_the_unfinished(todo)
+
+    def _tell_the_unfinished(self, todo: tuple[Job, ...]) -> None:
+        """Whatever ended doit's run early: a name without an outcome is a failure, never a silent success."""
+        told = {*self.built, *self.admitted, *self.up_to_date, *(failure.key for failure in self.failures)}
+        for job in todo:
+            if any(key not in told for key, _ in job.wanted):
+                self._fail(job, BuildFailed("not built: the run ended before its turn; run again"))
+
+    def _tasks(self, todo: tuple[Job, ...], known: Mapping[str, bool]) -> Iterator[dict[str, Any]]:
+        for job in todo:
+            yield {
+                "name": job.recipe.digest,
+                "uptodate": [known[job.recipe.digest]],
+                "actions": [(self.make, [job])],
+                # doit swaps sys.stdout around captured actions, which threads would do to each other.
+                "io": {"capture": False},
+            }
+
+    def known(self, job: Job) -> bool:
+        """Whether the recipe is registered under every name, or at least stored, and all its bytes verify.
+
+        What is stored but not registered (a build killed in between, another model's names) is registered now.
+        """
+        if self.rebuild:
+            return False
+        try:
+            if not self._registered(job):
+                artifact = find_artifact(self.store, job.recipe.digest)
+                if artifact is None:
+                    return False
+                self._admit(job, artifact, self.store.path(artifact.elf))
+                self.admitted += [key for key, _ in job.wanted]
+            else:
+                self.up_to_date += [key for key, _ in job.wanted]
+        except ElfkilnError as error:
+            self._fail(job, error)
+            return True
+        self.progress.done(job.title, built=False)
+        return True
+
+    def _registered(self, job: Job) -> bool:
+        entries = [self.registered.get(key) for key, _ in job.wanted]
+        if any(entry is None or entry.recipe != job.recipe.digest for entry in entries):
+            return False
+        digests = {digest for e in entries if e for digest in (e.elf, e.manifest, e.design, e.recipe)}
+        if not all(self.store.holds(digest) for digest in digests):
+            return False
+        ref = recipe_ref(job.recipe.digest)
+        if ref not in self.refs and entries[0] is not None:
+            self.store.name_manifest(ref, entries[0].manifest)
+        return True
+
+    def make(self, job: Job) -> bool:
+        """Build one recipe and register its names; returns True always, failures are in the report."""
+        try:
+            self.progress.begin(job.title)
+            artifact = obtain(self.project, self.builder, job, rebuild=self.rebuild, admit=self._refuse_drift)
+            self._register(job, artifact)
+            self.built += [key for key, _ in job.wanted]
+            self.progress.done(job.title, built=True)
+        except ElfkilnError as error:
+            self._fail(job, space_refusal(self.project.out) or error)
+        except OSError as error:
+            self._fail(job, storage_refusal(Path(error.filename or self.project.out), error))
+        except Exception as error:
+            # Ours to mend, but it must not pass for a build that went well: doit would keep it to itself.
+            self._fail(job, BuildFailed(f"internal error: {type(error).__name__}: {brief(error)}"))
+        return True
+
+    def _admit(self, job: Job, artifact: Artifact, elf: Path) -> None:
+        """Register an artifact the store already has, after the same checks as a fresh one."""
+        check_names(self.builder, job, elf)
+        self._refuse_drift(job, elf)
+        self._register(job, artifact)
+
+    def _refuse_drift(self, job: Job, elf: Path) -> None:
+        """Raise `Differs` when the registry has this very recipe with other bytes: the build is not reproducible."""
+        found = file_sha256(elf)
+        for key, _ in job.wanted:
+            entry = self.registered.get(key)
+            if entry is not None and entry.recipe == job.recipe.digest and entry.elf != found:
+                raise Differs(
+                    f"same recipe, other bytes: expected sha256:{entry.elf} (registry.yaml), found sha256:{found}; "
+                    f"the toolchain or the machine is not the one that was registered"
+                )
+
+    def _register(self, job: Job, artifact: Artifact) -> None:
+        entries = {
+            key: Entry(
+                artifact.elf,
+                artifact.size,
+                artifact.recipe,
+                artifact.manifest,
+                artifact.design,
+                requirement.columns,
+                tuple(sorted(requirement.sealed)),
+            )
+            for key, requirement in job.wanted
+        }
+        register(self.project.registry_file, self.project.out / "locks", self.builder.pin.name, entries)
+
+    def _fail(self, job: Job, error: ElfkilnError) -> None:
+        self.failures += [Failure(key, str(error), error.exit_code) for key, _ in job.wanted]
+        self.progress.failed(job.title, str(error))
+
+
+def obtain(
+    project: Project,
+    builder: Builder,
+    job: Job,
+    *,
+    rebuild: bool = False,
+    admit: Callable[[Job, Path], None] | None = None,
+) -> Artifact:
+    """Return the job's artifact: the stored one if its bytes verify, else a fresh one, stored but not registered.
+
+    The ELF is made in a private folder and checked against every name (and by `admit`) before it enters the store.
+    A lock per recipe lets one process build while others wait for it. Raises what the build raises.
+    """
+    store = Store(project.store)
+    locks = project.out / "locks"
+    locks.mkdir(parents=True, exist_ok=True)
+    with FileLock(locks / f"{job.recipe.digest}.lock"):
+        known = None if rebuild else find_artifact(store, job.recipe.digest)
+        if known is not None:
+            check_names(builder, job, store.path(known.elf))
+            return known
+        with private_folder(project.out / "work") as folder:
+            result = builder.build(job.generator, folder)
+            if not result.elf.is_file():
+                raise BuildFailed(f"{job.title}: the toolchain ended well but wrote no ELF; see the build log")
+            check_names(builder, job, result.elf)
+            if admit is not None:
+                admit(job, result.elf)
+            return put_artifact(
+                store, job.recipe, result.elf.read_bytes(), result.design, job.generator.text, result.log
+            )
+
+
+def check_names(builder: Builder, job: Job, elf: Path) -> None:
+    """Check an ELF against every name it shall bear; raises `Differs` as the target's validator does."""
+    for _, requirement in job.wanted:
+        builder.check(elf, requirement.name, requirement.sealed)
+
+
+def _silent_reporter() -> Any:
+    from doit.reporter import ZeroReporter
+
+    return ZeroReporter

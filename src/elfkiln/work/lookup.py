@@ -1,0 +1,88 @@
+"""Looks artifacts up: which bytes stand behind a model's names, or behind every registered name that fits a pattern."""
+
+from __future__ import annotations
+
+import fnmatch
+from dataclasses import dataclass
+from typing import Any
+
+from elfkiln.errors import EXIT_DIFFERS, EXIT_DONE, Differs
+from elfkiln.models.requirement import RequirementSet
+from elfkiln.project import Project
+from elfkiln.store.registry import Entry, load_registry, shape_of
+from elfkiln.work.jobs import entry_of, registered_problem, registry_key
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One name and what the registry says of it.
+
+    `entry` is None when it is not registered; `problem` says why what is registered is not what is asked for.
+    """
+
+    target: str
+    path: str
+    key: str
+    entry: Entry | None
+    problem: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON form; digests as `sha256:<hex>`, null where there are none."""
+        entry = self.entry
+        return {
+            "target": self.target,
+            "path": self.path,
+            "name": self.key,
+            "elf": f"sha256:{entry.elf}" if entry else None,
+            "size": entry.size if entry else None,
+            "recipe": f"sha256:{entry.recipe}" if entry else None,
+            "design": f"sha256:{entry.design}" if entry else None,
+            "columns": entry.columns if entry else None,
+            "problem": self.problem,
+        }
+
+    def line(self) -> str:
+        """Return the line for a person: path, digest, size, recipe."""
+        if self.entry is None:
+            return f"{self.path}  not registered for target {self.target}"
+        line = f"{self.path}  sha256:{self.entry.elf}  {self.entry.size}  recipe sha256:{self.entry.recipe}"
+        return f"{line}  not what is asked for: {self.problem}" if self.problem else line
+
+
+def lookup_set(project: Project, target: str, wanted: RequirementSet) -> tuple[Found, ...]:
+    """Return one row per name of the set, in its order."""
+    entries = load_registry(project.registry_file).entries(target)
+    found = ((need, entry_of(entries, wanted, need)) for need in wanted.requirements)
+    return tuple(
+        Found(target, need.path, registry_key(wanted, need), entry, registered_problem(need, entry))
+        for need, entry in found
+    )
+
+
+def set_digest_of(rows: tuple[Found, ...]) -> str | None:
+    """Return the one digest of all rows' files (see `asked_names.set_digest`), None if one is not there."""
+    from elfkiln.models.plan.asked_names import set_digest
+
+    pairs = [(row.path, row.entry.elf) for row in rows if row.entry is not None and row.problem is None]
+    return set_digest(pairs) if len(pairs) == len(rows) else None
+
+
+def lookup_glob(project: Project, target: str, pattern: str) -> tuple[Found, ...]:
+    """Return every registered name of a target that fits a shell pattern (`*`, `?`, `[...]`), sorted.
+
+    A name without any of these signs is looked up as it is. Raises `Differs` when no name fits a pattern, and
+    `Refused` for a name that is no artifact name.
+    """
+    entries = load_registry(project.registry_file).entries(target)
+    if not any(letter in pattern for letter in "*?["):
+        shape_of(pattern)
+        return (Found(target, pattern, pattern, entries.get(pattern)),)
+    keys = [key for key in sorted(entries) if fnmatch.fnmatchcase(key, pattern)]
+    if not keys:
+        raise Differs(f"lookup {pattern}: none of {len(entries)} names registered for target {target} fits")
+    return tuple(Found(target, key, key, entries[key]) for key in keys)
+
+
+def lookup_exit_code(rows: tuple[Found, ...]) -> int:
+    """Return 1 when a name is not registered, or is not what is asked for, else 0."""
+    return EXIT_DONE if all(row.entry and not row.problem for row in rows) else EXIT_DIFFERS

@@ -1,0 +1,193 @@
+"""The command line: verbs, key=value words, one line per error, exit codes; the same through doit."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from elfkiln.cli import VERBS, main
+from elfkiln.cli.arguments import Spec, parse
+from elfkiln.cli.doit_tasks import run_verb
+from elfkiln.errors import Refused
+from elfkiln.project import find_project
+from projects import CHECKOUT
+
+SPEC = Spec(
+    keys={"model": "", "dir": ""},
+    valued={"-n": "", "--out": ""},
+    flags={"--check": ""},
+    words=("A", "B"),
+    optional_words=1,
+)
+
+
+def test_words_flags_and_values():
+    got = parse("verb", SPEC, ["model=x=y", "one", "-n", "2", "--check", "--out=f", "--json"])
+    assert got.keys == {"model": "x=y"}
+    assert got.valued == {"-n": "2", "--out": "f"}
+    assert got.flags == {"--check", "--json"}
+    assert got.words == ("one",)
+    assert got.json
+    assert parse("verb", SPEC, ["one", "-n4"]).valued == {"-n": "4"}
+
+
+def test_a_path_with_an_equals_sign_is_a_word():
+    assert parse("verb", SPEC, ["./a=b.txt", "c"]).words == ("./a=b.txt", "c")
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ([], "takes A B"),
+        (["a", "b", "c"], "takes A B"),
+        (["a", "modle=x"], "modle= is not an argument"),
+        (["a", "--wrong"], "--wrong is not an option"),
+        (["a", "-n"], "-n takes a value"),
+    ],
+)
+def test_what_does_not_fit(given, says):
+    with pytest.raises(Refused, match=says):
+        parse("verb", SPEC, given)
+
+
+def test_every_verb_has_help_and_takes_json(capsys):
+    assert main(["help"]) == 0
+    overview = capsys.readouterr().out
+    for verb in VERBS:
+        assert f"  {verb} " in overview
+        assert main([verb, "--help"]) == 0
+        assert "--json" in capsys.readouterr().out
+
+
+def test_no_verb_and_an_unknown_verb_are_code_2(capsys):
+    assert main([]) == 2
+    capsys.readouterr()
+    assert main(["frobnicate"]) == 2
+    assert "no verb 'frobnicate'; it has " in capsys.readouterr().err
+
+
+def test_outside_a_checkout_root_must_be_named(tmp_path, monkeypatch):
+    monkeypatch.setattr("elfkiln.project.__file__", str(tmp_path / "a" / "b" / "c.py"))
+    with pytest.raises(Refused, match="run elfkiln inside its checkout, or name one with root=DIR"):
+        find_project(tmp_path)
+
+
+def test_list_names_the_models_and_what_is_registered(project, capsys):
+    assert main(["list", f"root={project.root}", "--json"]) == 0
+    table = json.loads(capsys.readouterr().out)
+    assert table == {
+        "target": "sim",
+        "models": [{"model": "tiny", "layout": "b8", "names": 8, "registered": 0}],
+    }
+
+
+def test_a_key_given_twice_is_refused():
+    with pytest.raises(Refused, match="model= is given twice: model=a and model=b"):
+        parse("verb", SPEC, ["one", "model=a", "model=b"])
+
+
+def test_an_option_given_twice_is_refused():
+    with pytest.raises(Refused, match="--out is given twice"):
+        parse("verb", SPEC, ["one", "--out", "a", "--out=b"])
+
+
+@pytest.mark.parametrize("verb", [["list"], ["--help"], ["check-missing", "model=bonsai2-27b"]])
+def test_a_full_standard_output_is_one_line_and_no_success(verb):
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "elfkiln", *verb],
+            cwd=CHECKOUT,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+        )
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert "No space left on device" in done.stderr
+
+
+def test_a_closed_standard_output_is_no_success():
+    done = subprocess.run(
+        ["/bin/sh", "-c", f'"{sys.executable}" -m elfkiln list >&-'],
+        cwd=CHECKOUT,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("verb", ["lint", "inspect", "design"])
+def test_what_is_no_file_is_refused_not_waited_for(verb, tmp_path, capsys):
+    os.mkfifo(tmp_path / "pipe")
+    for name in (tmp_path / "pipe", "/dev/zero", tmp_path, tmp_path / "absent"):
+        assert main([verb, str(name)]) == 2
+        assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_an_error_is_one_line_whatever_the_path_holds(capsys):
+    assert main(["lint", "a\nb.mlir"]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_relative_path_is_meant_from_where_the_wrapper_was_called(project, tmp_path, monkeypatch, capsys):
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.setenv("ELFKILN_CALLED_FROM", str(elsewhere))
+    run_verb("check-missing", ["model=tiny", "dir=here", f"root={project.root}"])
+    run_verb("plan", ["absent", f"--out={elsewhere / 'x'}"])
+    assert "absent" in capsys.readouterr().err
+    assert os.getcwd() != str(elsewhere)
+
+
+def doit(*words, cwd=CHECKOUT):
+    return subprocess.run(
+        [sys.executable, "-m", "doit", *words],
+        cwd=cwd,
+        env={"PATH": os.environ["PATH"], "HOME": "/nonexistent", "COLUMNS": "200"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+
+
+def test_doit_has_a_task_per_verb_of_the_main_job():
+    listed = doit("list").stdout
+    for verb in ("elfs", "check-missing", "lookup", "install", "explain", "verify", "design", "test"):
+        assert any(line.split()[0] == verb for line in listed.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        (("elfs",), 2, "elfs: model= is needed"),
+        (("elfs", "model=nosuch"), 2, "nosuch"),
+        (("elfs", "modle=bonsai2-27b"), 2, "modle= is not an argument"),
+        (("lookup", "model=qwen3-0.6b", "model=bonsai2-27b"), 2, "model= is given twice"),
+        (("elfs", "model=bonsai2-27b", "-n", "zero"), 2, "-n: expected a number of jobs"),
+        (("check-missing", "model=bonsai2-27b", "target=gpu"), 2, "target=gpu"),
+        (("lookup", "no-such-name*"), 1, "no-such-name*"),
+    ],
+)
+def test_doit_ends_with_the_verbs_exit_code_and_one_line(words, code, says):
+    done = doit(*words)
+    assert done.returncode == code
+    assert says in done.stderr
+    assert (done.stdout + done.stderr).count("\n") == 1
+
+
+def test_plain_doit_says_what_there_is():
+    done = doit()
+    assert done.returncode == 0
+    assert "usage: elfkiln VERB" in done.stdout
+
+
+def test_doit_leaves_no_database_behind():
+    doit("check-missing", "model=nosuch")
+    assert [name for name in os.listdir(CHECKOUT) if name.startswith((".doit", ":memory:"))] == []

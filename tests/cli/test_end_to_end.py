@@ -1,0 +1,269 @@
+"""The main job on target sim with the real toolchain, on a small model: built, checked, verified, reproduced."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from elfkiln.cli import main
+from elfkiln.engine import layouts
+from elfkiln.engine.names import ArtifactName
+from elfkiln.errors import Differs
+from elfkiln.models.catalogue import model_requirements
+from elfkiln.store.blobs import Store
+from elfkiln.store.registry import load_registry
+from elfkiln.targets.sim.sim_elf import SimElf
+from elfkiln.targets.target import builder_for, check_elf
+from elfkiln.work.build import build_elfs
+from elfkiln.work.verify import exact_product, exit_code_of, inputs, layout_checks, verify_set
+from projects import CHECKOUT, TINY_NAMES, TINY_RECIPES, make_project
+
+QKV = "full_i8_QKV_K256_N768_b8.elf"
+TWIN = "full_i8_QKV_K256_N768_b8_m16.elf"
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """A project whose model `tiny` was built for sim; its objects are cached for the other tests of this module."""
+    project = make_project(tmp_path_factory.mktemp("built") / "project")
+    report = build_elfs(project, builder_for(project, "sim"), [model_requirements(project, "tiny")])
+    assert (report.exit_code, report.names, report.recipes) == (0, TINY_NAMES, TINY_RECIPES)
+    return project
+
+
+def elf_of(project, name):
+    return Store(project.store).path(load_registry(project.registry_file).entries("sim")[name].elf)
+
+
+def test_every_artifact_is_what_its_name_says(built):
+    for name in load_registry(built.registry_file).entries("sim"):
+        check_elf("sim", elf_of(built, name), ArtifactName.parse(name), ())
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        "full_i8_QKV_K768_N256_b8.elf",
+        "full_i8_QKV_K256_N768.elf",
+        "full_i8_QKV_K256_N768_b8_m16.elf",
+        "full_i8_QKV_K256_N768_pb16i.elf",
+        "full_i8_QKV_K512_N768_b8.elf",
+    ],
+)
+def test_under_any_other_name_it_is_refused(built, other):
+    with pytest.raises(Differs):
+        check_elf("sim", elf_of(built, QKV), ArtifactName.parse(other), ())
+
+
+def test_a_sim_elf_is_never_served_as_a_full_elf(built):
+    with pytest.raises(Differs) as raised:
+        check_elf("npu2", elf_of(built, QKV), ArtifactName.parse(QKV), ())
+    assert "sim" in str(raised.value)
+
+
+def test_the_elf_computes_the_product(built):
+    """Against numpy int64, which shares nothing with the simulator or with verify."""
+    rng = np.random.default_rng(7)
+    a = rng.integers(-128, 128, (128, 256), dtype=np.int8)
+    b = rng.integers(-128, 128, (256, 768), dtype=np.int8)
+    expected = a.astype(np.int64) @ b.astype(np.int64)
+    packed = layouts.pack(b, "b8")
+    with SimElf(elf_of(built, QKV)) as elf, SimElf(elf_of(built, TWIN)) as twin:
+        assert np.array_equal(elf.run(a, packed), expected)
+        assert np.array_equal(twin.run(a[:16], packed), expected[:16])
+        assert not np.array_equal(elf.run(a, b.reshape(-1)), expected)
+
+
+def test_verify_passes_on_a_sound_set(built):
+    said = []
+    results = verify_set(built, builder_for(built, "sim"), model_requirements(built, "tiny"), jobs=2, say=said.append)
+    assert exit_code_of(results) == 0
+    whats = {getattr(result, "what", "") for result in results}
+    for wanted in (
+        "M=128 against numpy, random",
+        "M=128 against numpy, -127",
+        "M=16 twin against numpy, one-hot",
+        "M=16 twin against numpy, coordinates",
+        "M=16 twin against M=128, random",
+        "b8 against rm, random",
+        "M=128 fed a rm buffer",
+        "M=128 fed tiles in ki-major order",
+        "offsets are a bijection",
+        "tiles of a 2 x 2 image lie nt-major",
+    ):
+        assert wanted in whats
+    assert len(said) == len(results)
+    # 128 x 256 positions of the layout image, every int32 of the outputs.
+    assert next(r for r in results if r.what == "offsets are a bijection").elements == 32768
+    assert next(r for r in results if r.what == "M=128 against numpy, random").elements == 128 * 768
+
+
+def test_verify_finds_a_design_of_another_microkernel(tmp_path):
+    """One wrong sign in the microkernel: built without complaint, and every comparison with numpy fails."""
+    project = make_project(tmp_path / "wrong")
+    source = project.kernels / "mm_i8.cc"
+    text = source.read_text()
+    assert text.count("c10.mac(a1, b0);") == 2
+    source.write_text(text.replace("c10.mac(a1, b0);", "c10.mac(a1, b1);"))
+    results = verify_set(
+        project, builder_for(project, "sim"), model_requirements(project, "tiny"), jobs=2, say=lambda _: None
+    )
+    assert exit_code_of(results) == 1
+    failed = {result.what for result in results if not result.passed}
+    assert {"M=128 against numpy, random", "M=16 twin against numpy, coordinates"} <= failed
+    # Twin and M=128 share the fault, so only the oracle shows it.
+    assert "M=16 twin against M=128, random" not in failed
+
+
+def test_verify_reports_an_elf_that_ends_in_a_message(tmp_path):
+    project = make_project(tmp_path / "deadlock")
+    template = project.templates / "panel_gemm.py.j2"
+    text = template.read_text()
+    lines = [line for line in text.splitlines(keepends=True) if "release(ObjectFifoPort.Consume" not in line]
+    assert len(lines) == len(text.splitlines()) - 2
+    template.write_text("".join(lines))
+    results = verify_set(
+        project, builder_for(project, "sim"), model_requirements(project, "tiny"), jobs=2, say=lambda _: None
+    )
+    assert exit_code_of(results) == 1
+    assert all(not result.passed for result in results if result.names[0].startswith("full_i8"))
+
+
+def test_verify_runs_what_is_registered_or_says_so(tmp_path):
+    """A registry entry of other bytes, of another recipe, and a blob that is a stub: none is passed over."""
+    project = make_project(tmp_path / "project")
+    wanted = model_requirements(project, "tiny")
+    builder = builder_for(project, "sim")
+    assert build_elfs(project, builder, [wanted]).exit_code == 0
+    text = project.registry_file.read_text()
+    entry = load_registry(project.registry_file).entries("sim")[QKV]
+
+    def reasons():
+        results = verify_set(project, builder, wanted, jobs=2, say=lambda _: None)
+        return [result.line() for result in results if not result.passed]
+
+    project.registry_file.write_text(text.replace(f"sha256:{entry.elf}", "sha256:" + "1" * 64))
+    assert any("same recipe, other bytes" in line and QKV in line for line in reasons())
+    project.registry_file.write_text(text.replace(f"sha256:{entry.recipe}", "sha256:" + "2" * 64))
+    assert any("registered from another recipe" in line and QKV in line for line in reasons())
+    project.registry_file.write_text(text)
+    blob = Store(project.store).path(entry.elf)
+    blob.chmod(0o644)
+    blob.write_bytes(b"\x7fELF" + bytes(55))
+    assert any("is damaged" in line and QKV in line for line in reasons())
+
+
+def test_a_project_below_a_folder_of_other_letters(tmp_path):
+    project = make_project(tmp_path / "ü 文件")
+    done = subprocess.run(
+        [sys.executable, "-m", "elfkiln", "elfs", "model=tiny", f"root={project.root}"],
+        env={"PATH": os.environ["PATH"], "LC_ALL": "C"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_nothing_compared_is_no_success():
+    assert exit_code_of([]) == 1
+
+
+@pytest.mark.parametrize("layout", ["rm", "b8", "pb16i"])
+def test_layout_checks_pass(layout):
+    checks = list(layout_checks(layout))
+    assert all(check.passed for check in checks)
+    assert len(checks) == (2 if layout == "rm" else 4)
+
+
+def test_layout_checks_see_a_map_in_the_other_tile_order(monkeypatch):
+    original = layouts.offset
+
+    def ki_major(k, n, K, N, layout):
+        return original(k, n, K, N, layout, layouts.TileOrder.KI_MAJOR)
+
+    monkeypatch.setattr("elfkiln.work.verify.layouts.offset", ki_major)
+    failed = {check.what for check in layout_checks("b8") if not check.passed}
+    assert "packed elements lie at their offsets" in failed
+    assert "tiles of a 2 x 2 image lie nt-major" in failed
+
+
+def test_the_oracle_is_exact_where_float32_is_not():
+    a, b = np.full((1, 17408), -127, np.int8), np.full((17408, 1), -127, np.int8)
+    b[0, 0] = -126
+    assert exact_product(a, b)[0, 0] == 127 * 127 * 17407 + 127 * 126
+    for what, left, right, expected in inputs(64, 256):
+        assert np.array_equal(expected, left.astype(np.int64) @ right.astype(np.int64)), what
+    for what, left, right, expected in inputs(64, 256, ternary=True):
+        assert np.array_equal(expected, left.astype(np.int64) @ right.astype(np.int64)), what
+        assert set(np.unique(right)) <= {-1, 0, 1}
+
+
+@pytest.mark.parametrize(("folder", "jobs"), [("a", "1"), ("deep er/b", "2")])
+def test_the_same_digests_in_another_folder_home_and_job_count(built, tmp_path, folder, jobs):
+    """A whole process with another HOME, clock zone, locale and cache, as another machine would run it."""
+    project = make_project(tmp_path / folder)
+    done = subprocess.run(
+        [sys.executable, "-m", "elfkiln", "elfs", "model=tiny", f"root={project.root}", "-n", jobs],
+        cwd=tmp_path,
+        env={"PATH": os.environ["PATH"], "HOME": str(tmp_path / folder), "TZ": "Asia/Tokyo", "LC_ALL": "C"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.startswith("target sim, toolchain ")
+    assert project.registry_file.read_bytes() == built.registry_file.read_bytes()
+
+
+def test_a_rebuild_of_everything_agrees_with_the_registry(built):
+    report = build_elfs(built, builder_for(built, "sim"), [model_requirements(built, "tiny")], rebuild=True)
+    assert report.exit_code == 0
+    assert len(report.built) == TINY_NAMES
+
+
+def test_no_path_of_this_machine_enters_an_artifact(built):
+    words = [str(built.root), str(CHECKOUT), sys.prefix, os.path.expanduser("~") + "/.", os.uname().nodename]
+    for blob in Store(built.store).blobs.iterdir():
+        data = blob.read_bytes()
+        assert [word for word in words if len(word) > 3 and word.encode() in data] == []
+
+
+def test_a_changed_zig_is_refused_by_name(tmp_path, capsys):
+    project = make_project(tmp_path / "project")
+    lock = project.lock_file
+    lock.write_text(lock.read_text().replace('version = "0.17.1"', 'version = "0.16.0"'))
+    assert main(["elfs", f"root={project.root}", "model=tiny"]) == 2
+    error = capsys.readouterr().err
+    assert "ziglang 0.16.0 as toolchain.lock says" in error
+    assert "found ziglang 0.17.1" in error
+    assert not project.registry_file.exists()
+
+
+def test_zig_of_other_bytes_is_refused_before_anything_is_built(tmp_path, capsys):
+    project = make_project(tmp_path / "project")
+    lock = project.lock_file
+    lock.write_text(re.sub(r'zig_sha256 = "[0-9a-f]{64}"', f'zig_sha256 = "{"0" * 64}"', lock.read_text()))
+    assert main(["elfs", f"root={project.root}", "model=tiny"]) == 2
+    error = capsys.readouterr().err
+    assert "is not the one in toolchain.lock" in error
+    assert error.count("\n") == 1
+    assert not project.registry_file.exists()
+
+
+def test_one_broken_generator_fails_its_names_only(tmp_path, capsys):
+    """A template that breaks for one K: the other geometries are built, the exit code and the last lines say it."""
+    project = make_project(tmp_path / "project")
+    template = project.templates / "n1_blocked.py.j2"
+    template.write_text(template.read_text().replace("def fill_b(", "{{ 1 // (K - 512) }}\ndef fill_b("))
+    code = main(["elfs", f"root={project.root}", "model=tiny"])
+    out = capsys.readouterr().out
+    assert code == 2
+    failed = [line for line in out.splitlines() if line.startswith("failed: ")]
+    assert [line.split()[1] for line in failed] == ["full_i8_D_K512_N256_b8.elf:", "full_i8_D_K512_N256_b8_m16.elf:"]
+    assert out.splitlines()[-1].endswith("2 failed")

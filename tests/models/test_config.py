@@ -1,0 +1,329 @@
+"""Designs derived from config.json, rule by rule, and what a config is refused for."""
+
+import itertools
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from elfkiln.errors import Refused
+from elfkiln.models.config import Dimensions, derive_designs, dimensions, geometry_faults, padded, read_config
+
+QWEN3_06B = {
+    "model_type": "qwen3",
+    "hidden_size": 1024,
+    "num_hidden_layers": 28,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 8,
+    "head_dim": 128,
+    "intermediate_size": 3072,
+    "vocab_size": 151936,
+}
+QWEN35_4B = {
+    "model_type": "qwen3_5",
+    "hidden_size": 2560,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 4,
+    "head_dim": 256,
+    "intermediate_size": 9216,
+    "attn_output_gate": True,
+    "linear_num_key_heads": 16,
+    "linear_key_head_dim": 128,
+    "linear_num_value_heads": 32,
+    "linear_value_head_dim": 128,
+    "layer_types": ["linear_attention"] * 3 + ["full_attention"],
+}
+GEMMA4_E2B = {
+    "model_type": "gemma4",
+    "hidden_size": 1536,
+    "num_hidden_layers": 35,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 1,
+    "head_dim": 256,
+    "intermediate_size": 6144,
+    "hidden_size_per_layer_input": 256,
+    "use_double_wide_mlp": True,
+    "global_head_dim": 512,
+    "num_kv_shared_layers": 20,
+}
+GLM_47_FLASH = {
+    "model_type": "deepseek2",
+    "hidden_size": 2048,
+    "num_hidden_layers": 47,
+    "num_attention_heads": 20,
+    "num_key_value_heads": 1,
+    "mla": 1,
+    "q_lora_rank": 768,
+    "kv_lora_rank": 512,
+    "rope_dim": 64,
+    "qk_nope_head_dim": 192,
+    "v_head_dim": 256,
+    "n_expert": 64,
+    "top_k": 4,
+    "intermediate_size": 1536,
+    "dense_intermediate_size": 10240,
+    "leading_dense_block_count": 1,
+}
+
+
+def derived(config, *, fused):
+    designs = derive_designs(dimensions(config), fused=fused)
+    return [(design.role, design.K, design.N) for design in designs]
+
+
+def test_grouped_queries_fused_and_split():
+    head = [("QKV", 1024, 4096), ("O", 2048, 1024)]
+    assert derived(QWEN3_06B, fused=True) == [*head, ("GU", 1024, 6144), ("D", 3072, 1024)]
+    assert derived(QWEN3_06B, fused=False) == [*head, ("G", 1024, 3072), ("U", 1024, 3072), ("D", 3072, 1024)]
+
+
+def test_a_head_width_that_is_not_given_is_hidden_over_heads():
+    config = {**QWEN3_06B, "head_dim": None}
+    assert derived(config, fused=True)[:2] == [("QKV", 1024, 1024 + 2 * 8 * 64), ("O", 1024, 1024)]
+    del config["num_key_value_heads"]
+    assert derived(config, fused=True)[0] == ("QKV", 1024, 3 * 1024)
+
+
+def test_output_gate_and_gdn():
+    assert derived(QWEN35_4B, fused=False) == [
+        ("QKV", 2560, 10240),  # 2*16*256 + 2*4*256
+        ("O", 4096, 2560),
+        ("G", 2560, 9216),
+        ("U", 2560, 9216),
+        ("D", 9216, 2560),
+        ("QKVLIN", 2560, 8192),  # 2*16*128 + 32*128
+        ("Z", 2560, 4096),
+    ]
+    names = {design.role: design.elf_role for design in derive_designs(dimensions(QWEN35_4B), fused=False)}
+    assert names["QKVLIN"] == "QKV"
+
+
+def test_second_width_per_layer_embeddings_and_double_wide_mlp():
+    assert derived(GEMMA4_E2B, fused=True) == [
+        ("QKV", 1536, 2560),
+        ("O", 2048, 1536),
+        ("GU", 1536, 12288),
+        ("D", 6144, 1536),
+        ("QKV2", 1536, 5120),  # 8*512 + 2*1*512
+        ("O2", 4096, 1536),
+        ("PLEGATE", 1536, 256),
+        ("PLEPROJ", 256, 1536),
+        ("GU2", 1536, 24576),
+        ("D2", 12288, 1536),
+    ]
+    elf = [design.elf_role for design in derive_designs(dimensions(GEMMA4_E2B), fused=True)]
+    assert elf == ["QKV", "O", "GU", "D", "QKV", "O", "PLEGATE", "PLEPROJ", "GU", "D"]
+
+
+def test_the_second_width_may_have_its_own_key_value_heads():
+    config = {**GEMMA4_E2B, "num_global_key_value_heads": 2}
+    assert ("QKV2", 1536, 8 * 512 + 2 * 2 * 512) in derived(config, fused=True)
+    assert ("QKV2", 1536, 5120) not in derived(config, fused=True)
+
+
+def test_latent_attention_and_experts():
+    assert derived(GLM_47_FLASH, fused=False) == [
+        ("QA", 2048, 768),
+        ("QB", 768, 5120),  # 20 * (192 + 64)
+        ("KVA", 2048, 640),  # 512 + 64 padded
+        ("O", 5120, 2048),  # 20 * 256
+        ("G", 2048, 1536),
+        ("U", 2048, 1536),
+        ("D", 1536, 2048),
+        ("DG", 2048, 10240),
+        ("DU", 2048, 10240),
+        ("DD", 10240, 2048),
+    ]
+    kva = derive_designs(dimensions(GLM_47_FLASH), fused=False)[2]
+    assert (kva.N, kva.real_N) == (640, 576)
+
+
+def test_experts_are_never_fused():
+    with pytest.raises(Refused, match="expected split, as the experts run G and U, found fused"):
+        derive_designs(dimensions(GLM_47_FLASH), fused=True)
+
+
+def test_bonsai_widths_solve_as_published():
+    bonsai = {
+        **QWEN35_4B,
+        "hidden_size": 5120,
+        "num_attention_heads": 24,
+        "intermediate_size": 17408,
+        "linear_num_value_heads": 48,
+    }
+    assert {(role, K, N) for role, K, N in derived(bonsai, fused=False)} == {
+        ("QKV", 5120, 14336),
+        ("QKVLIN", 5120, 10240),
+        ("O", 6144, 5120),
+        ("G", 5120, 17408),
+        ("U", 5120, 17408),
+        ("D", 17408, 5120),
+        ("Z", 5120, 6144),
+    }
+    assert dimensions(bonsai).notes == ()
+
+
+def test_a_gdn_width_that_design_o_cannot_take_is_noted():
+    (note,) = dimensions({**QWEN35_4B, "linear_num_value_heads": 16}).notes
+    assert "GDN value width 2048 is not heads*head_dim = 4096" in note
+
+
+def test_hugging_face_spellings_are_taken_and_noted():
+    config = {
+        **{key: QWEN3_06B[key] for key in ("hidden_size", "num_hidden_layers", "num_attention_heads", "head_dim")},
+        "num_key_value_heads": 8,
+        "num_experts": 128,
+        "num_experts_per_tok": 8,
+        "moe_intermediate_size": 768,
+        "intermediate_size": 6144,
+    }
+    dims = dimensions(config)
+    assert (dims.experts.count, dims.experts.top_k, dims.experts.width, dims.intermediate) == (128, 8, 768, 6144)
+    assert [note.split(": ", 1)[1].split(";")[0] for note in dims.notes] == [
+        "n_expert taken from num_experts",
+        "top_k taken from num_experts_per_tok",
+        "width of one expert taken from moe_intermediate_size",
+    ]
+
+
+def test_the_engines_own_key_wins_over_another_spelling():
+    dims = dimensions({**GLM_47_FLASH, "num_experts": 7, "qk_rope_head_dim": 1})
+    assert (dims.experts.count, dims.mla.rope) == (64, 64)
+    assert dims.notes == ()
+
+
+def test_dimensions_in_text_config_are_found_and_noted():
+    dims = dimensions({"model_type": "qwen3_vl", "text_config": QWEN3_06B})
+    assert dims.hidden == 1024
+    assert "text_config" in dims.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("hidden_size", 0, "hidden_size: expected a whole number of at least 1, found 0"),
+        ("hidden_size", "1024", "hidden_size: expected a whole number"),
+        ("hidden_size", 1024.0, "hidden_size: expected a whole number"),
+        ("hidden_size", True, "hidden_size: expected a whole number"),
+        ("hidden_size", None, "hidden_size: expected a positive whole number, found nothing"),
+        ("num_attention_heads", -1, "num_attention_heads"),
+        ("num_key_value_heads", 3, "num_key_value_heads: expected a divisor of num_attention_heads = 16, found 3"),
+        ("num_global_key_value_heads", 3, "num_global_key_value_heads: expected a divisor"),
+        ("intermediate_size", None, "intermediate_size: expected a positive whole number, found nothing"),
+        ("layer_types", ["full_attention"], "layer_types: expected 28 entries (num_hidden_layers), found 1"),
+        ("layer_types", "full", "layer_types: expected a list of strings"),
+        ("layer_types", [1] * 28, "layer_types: expected a list of strings"),
+        ("layer_types", ["linear_attention"] * 28, "linear_num_key_heads: expected a positive whole number"),
+        ("linear_num_key_heads", 16, "linear_*"),
+        ("attn_output_gate", 2, "attn_output_gate: expected true or false"),
+        ("attn_output_gate", "yes", "attn_output_gate: expected true or false"),
+        ("mla", 1, "q_lora_rank: expected a positive whole number, found nothing"),
+        ("n_expert", 8, "top_k: expected a positive whole number, found nothing"),
+        ("num_kv_shared_layers", 29, "num_kv_shared_layers: expected at most num_hidden_layers = 28"),
+        ("q4nx_weight_layout", "pb16i", "q4nx_weight_layout: expected one of rm, b8"),
+        ("q4nx_weight_layout", ["rm"], "q4nx_weight_layout"),
+        ("model_type", 5, "model_type: expected a string"),
+    ],
+)
+def test_a_config_that_cannot_be_used_is_refused_by_key(key, value, said):
+    config = {**QWEN3_06B, key: value}
+    if key == "linear_num_key_heads":
+        config["linear_key_head_dim"] = 128
+    with pytest.raises(Refused) as caught:
+        dimensions(config)
+    assert str(caught.value).startswith("config.json: ")
+    assert said in str(caught.value)
+
+
+def test_experts_that_do_not_add_up_are_refused():
+    with pytest.raises(Refused, match="top_k: expected at most n_expert = 64, found 65"):
+        dimensions({**GLM_47_FLASH, "top_k": 65})
+    with pytest.raises(Refused, match="dense_intermediate_size: expected the MLP width of the 1 leading dense layers"):
+        dimensions({**GLM_47_FLASH, "dense_intermediate_size": 0})
+
+
+def test_fusion_by_default_follows_the_old_rule():
+    assert dimensions(QWEN3_06B).fused_by_default  # 6144 <= 14336
+    assert dimensions({**QWEN3_06B, "intermediate_size": 7168}).fused_by_default  # 14336
+    assert not dimensions({**QWEN3_06B, "intermediate_size": 7169}).fused_by_default
+    assert not dimensions({**GLM_47_FLASH, "intermediate_size": 512}).fused_by_default
+
+
+def test_weight_layout_is_rm_where_absent():
+    absent = dimensions(QWEN3_06B)
+    assert (absent.layout, absent.layout_stated) == ("rm", False)
+    for layout in ("rm", "b8"):
+        stated = dimensions({**QWEN3_06B, "q4nx_weight_layout": layout})
+        assert (stated.layout, stated.layout_stated) == (layout, True)
+
+
+LINEAR = {
+    "linear_num_key_heads": 16,
+    "linear_key_head_dim": 128,
+    "linear_num_value_heads": 16,
+    "linear_value_head_dim": 128,
+}
+
+
+@pytest.mark.parametrize("zero", [False, True])
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_linear_keys_stand_together(count, zero):
+    for some_keys in itertools.combinations(LINEAR, count):
+        some = {key: LINEAR[key] for key in some_keys}
+        if zero:
+            some |= {key: 0 for key in LINEAR if key not in some_keys}
+        missing = ", ".join(key for key in LINEAR if key not in some_keys)
+        with pytest.raises(Refused) as caught:
+            dimensions({**QWEN3_06B, **some})
+        assert (
+            str(caught.value) == f"config.json: linear_*: expected all four of {', '.join(LINEAR)}, found no {missing}"
+        )
+
+
+def test_a_model_without_linear_keys_or_with_none_of_them_has_no_gdn():
+    for keys in ({}, dict.fromkeys(LINEAR, 0), dict.fromkeys(LINEAR), {"linear_num_key_heads": 0}):
+        assert (dimensions({**QWEN3_06B, **keys}).linear_key, dimensions({**QWEN3_06B, **keys}).linear_value) == (0, 0)
+    assert dimensions({**QWEN3_06B, **LINEAR}).linear_key == 2048
+
+
+def test_geometry_no_whole_tile_serves_is_named():
+    smollm2 = derive_designs(Dimensions(576, 30, 9, 3, 64, 1536), fused=True)
+    assert geometry_faults(smollm2) == (
+        "QKV 576x960: N is no multiple of 128 (padded: 1024)",
+        "O 576x576: N is no multiple of 128 (padded: 640)",
+        "D 1536x576: N is no multiple of 128 (padded: 640)",
+    )
+    falcon = derive_designs(Dimensions(4608, 32, 72, 1, 64, 18176), fused=True)
+    assert "QKV 4608x4736: N/128 = 37 has no divisor in 2..8" in geometry_faults(falcon)
+    assert geometry_faults(derive_designs(dimensions(GEMMA4_E2B), fused=True)) == ()
+    assert padded(4672) == 4736
+
+
+def test_a_config_file_may_hold_infinity_where_no_geometry_hangs_on_it(tmp_path):
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps({**QWEN3_06B, "time_step_limit": [0.0, float("inf")]}))
+    assert read_config(file) == dimensions(QWEN3_06B)
+    file.write_text('{"hidden_size": 1, "hidden_size": 2}')
+    with pytest.raises(Refused, match="'hidden_size' twice"):
+        read_config(file)
+
+
+VALUES = st.one_of(
+    st.none(), st.booleans(), st.integers(-2, 2**33), st.floats(), st.text(max_size=4), st.lists(st.none())
+)
+
+
+@settings(deadline=None)
+@given(st.sampled_from(sorted({*GEMMA4_E2B, *GLM_47_FLASH, *QWEN35_4B})), VALUES)
+@pytest.mark.parametrize("config", [QWEN3_06B, QWEN35_4B, GEMMA4_E2B, GLM_47_FLASH], ids=lambda c: c["model_type"])
+def test_any_value_of_any_key_gives_designs_or_a_refusal(config, key, value):
+    try:
+        dims = dimensions({**config, key: value})
+        derive_designs(dims, fused=False)
+    except Refused as error:
+        assert "\n" not in str(error)
+    for broken in (None, [], "x", 3):
+        with pytest.raises(Refused):
+            dimensions(broken)

@@ -1,0 +1,221 @@
+"""The store: blobs by digest, an OCI layout that other tools can read, nothing half-written."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import multiprocessing
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from elfkiln.errors import Differs, Refused
+from elfkiln.io import files
+from elfkiln.store.blobs import Descriptor, Store, check_digest, parse_digest
+from manifests import add_manifest
+from projects import CHECKOUT
+
+
+@pytest.fixture
+def store(tmp_path):
+    return Store(tmp_path / "registry")
+
+
+def test_a_blob_is_named_by_the_sha256_of_its_bytes(store):
+    digest = store.add_bytes(b"abc")
+    # FIPS 180-2, appendix B.1.
+    assert digest == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+    assert (store.root / "blobs" / "sha256" / digest).read_bytes() == b"abc"
+    assert store.read(digest) == b"abc"
+
+
+def test_making_a_store_object_touches_nothing(tmp_path):
+    Store(tmp_path / "absent").refs()
+    assert not (tmp_path / "absent").exists()
+
+
+def test_the_layout_is_an_oci_image_layout(store):
+    manifest = add_manifest(store, "recipe-x", b"payload")
+    assert json.loads((store.root / "oci-layout").read_text()) == {"imageLayoutVersion": "1.0.0"}
+    index = json.loads((store.root / "index.json").read_text())
+    assert index["schemaVersion"] == 2
+    assert index["mediaType"] == "application/vnd.oci.image.index.v1+json"
+    (entry,) = index["manifests"]
+    assert entry["annotations"] == {"org.opencontainers.image.ref.name": "recipe-x"}
+    data = (store.root / "blobs" / "sha256" / entry["digest"].removeprefix("sha256:")).read_bytes()
+    assert hashlib.sha256(data).hexdigest() == manifest.digest
+    assert len(data) == entry["size"]
+    body = json.loads(data)
+    assert body["mediaType"] == "application/vnd.oci.image.manifest.v1+json"
+    assert body["layers"][0]["digest"] == "sha256:" + hashlib.sha256(b"payload").hexdigest()
+    assert body["layers"][0]["size"] == len(b"payload")
+    # The OCI empty descriptor's published digest.
+    assert body["config"]["digest"] == "sha256:44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a"
+
+
+def test_the_same_manifest_twice_is_one_entry_and_another_ref_a_second(store):
+    first = add_manifest(store, "a", b"1")
+    assert add_manifest(store, "a", b"1") == first
+    add_manifest(store, "b", b"1")
+    assert sorted(store.refs()) == ["a", "b"]
+    changed = add_manifest(store, "a", b"2")
+    assert store.refs()["a"].digest == changed.digest != first.digest
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [lambda data: data[:-1], lambda data: data[:0], lambda data: data[:3] + bytes([data[3] ^ 1]) + data[4:]],
+    ids=["truncated", "empty", "one bit"],
+)
+def test_a_damaged_blob_is_never_served_and_is_repaired_by_the_next_add(store, damage):
+    digest = store.add_bytes(b"some bytes of an ELF")
+    path = store.path(digest)
+    path.chmod(0o644)
+    path.write_bytes(damage(b"some bytes of an ELF"))
+    assert not store.holds(digest)
+    with pytest.raises(Differs, match=f"sha256:{digest} is damaged"):
+        store.read(digest)
+    assert store.add_bytes(b"some bytes of an ELF") == digest
+    assert store.read(digest) == b"some bytes of an ELF"
+
+
+def test_an_absent_blob_is_named(store):
+    digest = hashlib.sha256(b"never stored").hexdigest()
+    with pytest.raises(Differs, match=f"sha256:{digest} is not in the store"):
+        store.read(digest)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "../../etc/passwd", "A" * 64, "0" * 63, "0" * 65, "0" * 63 + "/", "0" * 63 + "\n"]
+)
+def test_a_digest_that_is_none_never_becomes_a_path(store, text):
+    with pytest.raises(Refused, match="expected 64 lower-case hex digits"):
+        store.path(text)
+    with pytest.raises(Refused):
+        check_digest(text)
+    with pytest.raises(Refused):
+        parse_digest("sha256:" + text)
+
+
+def test_a_file_with_another_digest_than_expected_is_refused_and_not_stored(store, tmp_path):
+    source = tmp_path / "wheel.whl"
+    source.write_bytes(b"tampered")
+    expected = hashlib.sha256(b"pinned").hexdigest()
+    found = hashlib.sha256(b"tampered").hexdigest()
+    with pytest.raises(Refused, match=f"wheel.whl: sha256: expected {expected}, found {found}"):
+        store.add_file(source, expected=expected)
+    assert not store.holds(found)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        '{"manifests": 3}',
+        '{"manifests": [{"mediaType": "x", "digest": "sha256:' + "0" * 64 + '", "size": 1, "annotations": ["a"]}]}',
+        "[" * 100000,
+        '{"manifests": [{"digest": "sha256:../../x"}]}',
+    ],
+)
+def test_a_broken_index_is_one_line_and_the_blobs_stay(store, text):
+    digest = store.add_bytes(b"kept")
+    (store.root / "index.json").write_text(text)
+    with pytest.raises(Refused, match="not an OCI image index"):
+        store.refs()
+    assert store.read(digest) == b"kept"
+
+
+def test_a_full_disk_is_one_line_and_leaves_no_blob(store, monkeypatch):
+    store.add_bytes(b"first")
+
+    def no_space(_descriptor):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(files.os, "fsync", no_space)
+    with pytest.raises(Refused, match="no space left on the device"):
+        store.add_bytes(b"second")
+    monkeypatch.undo()
+    assert not store.holds(hashlib.sha256(b"second").hexdigest())
+    assert [path.name for path in (store.root / "tmp").iterdir()] == []
+    assert store.read(hashlib.sha256(b"first").hexdigest()) == b"first"
+
+
+def test_a_real_full_file_size_limit_is_one_line_too(store):
+    """A process that may write 4 KiB a file meets EFBIG, as a full quota would."""
+    program = (
+        "import resource, signal, sys\n"
+        "from pathlib import Path\n"
+        "from elfkiln.store.blobs import Store\n"
+        "from elfkiln.errors import ElfkilnError\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))\n"
+        "try:\n"
+        "    Store(Path(sys.argv[1])).add_bytes(b'x' * 10000)\n"
+        "except ElfkilnError as error:\n"
+        "    print(error)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(store.root)], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert "no space left on the device" in done.stdout
+    assert done.stderr == ""
+    assert not store.holds(hashlib.sha256(b"x" * 10000).hexdigest())
+
+
+def _add_many(root, start):
+    store = Store(root)
+    for number in range(start, start + 20):
+        add_manifest(store, f"recipe-{number}", f"payload {number}".encode())
+
+
+def test_two_processes_lose_no_entry(tmp_path):
+    context = multiprocessing.get_context("spawn")
+    workers = [context.Process(target=_add_many, args=(tmp_path / "r", start)) for start in (0, 10)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(120)
+        assert worker.exitcode == 0
+    store = Store(tmp_path / "r")
+    assert sorted(store.refs()) == sorted(f"recipe-{number}" for number in range(30))
+    for entry in store.refs().values():
+        for layer in store.manifest(entry)["layers"]:
+            store.read(parse_digest(layer["digest"]))
+
+
+def test_kill_9_at_any_moment_leaves_only_whole_things(tmp_path):
+    """What a killed writer leaves: every blob verifies, the index parses, every entry of it is complete."""
+    root = tmp_path / "r"
+    program = (
+        "import sys, itertools\n"
+        "sys.path.insert(0, sys.argv[2])\n"
+        "from pathlib import Path\n"
+        "from manifests import add_manifest\n"
+        "from elfkiln.store.blobs import Store\n"
+        "store = Store(Path(sys.argv[1]))\n"
+        "print('go', flush=True)\n"
+        "for number in itertools.count():\n"
+        "    add_manifest(store, f'recipe-{number % 7}', bytes([number % 256]) * 50000)\n"
+    )
+    for delay in (0.0, 0.013, 0.05, 0.11):
+        child = subprocess.Popen(
+            [sys.executable, "-c", program, str(root), str(CHECKOUT / "tests" / "support")], stdout=subprocess.PIPE
+        )
+        child.stdout.readline()
+        time.sleep(delay)
+        child.send_signal(signal.SIGKILL)
+        child.wait()
+        child.stdout.close()
+        store = Store(root)
+        for blob in store.blobs.iterdir() if store.blobs.is_dir() else []:
+            assert hashlib.sha256(blob.read_bytes()).hexdigest() == blob.name
+        for entry in store.refs().values():
+            for layer in store.manifest(entry)["layers"]:
+                assert store.holds(parse_digest(layer["digest"]))
+        assert isinstance(add_manifest(store, "after", b"works"), Descriptor)

@@ -1,0 +1,121 @@
+"""explain and lookup: why a name would be rebuilt, and which bytes stand behind it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from elfkiln.cli import main
+from elfkiln.errors import Refused
+from elfkiln.models.catalogue import model_requirements
+from elfkiln.store.blobs import Store
+from elfkiln.store.registry import load_registry
+from elfkiln.work.build import build_elfs
+from elfkiln.work.explain import explain
+
+QKV = "full_i8_QKV_K256_N768_b8.elf"
+
+
+@pytest.fixture
+def built(project, stand_in):
+    build_elfs(project, stand_in, [model_requirements(project, "tiny")])
+    return project
+
+
+def test_up_to_date(built, stand_in):
+    answer = explain(built, stand_in, QKV)
+    assert answer.state == "up to date"
+    assert answer.changes == ()
+    assert answer.recipe == load_registry(built.registry_file).entries("sim")[QKV].recipe
+
+
+def test_nothing_known_yet(project, stand_in):
+    answer = explain(project, stand_in, QKV)
+    assert (answer.state, answer.nearest) == ("would be built", None)
+    assert "no recipe of this target is in the store yet" in answer.text()
+
+
+def test_a_changed_source_is_named(built, stand_in):
+    stand_in.source = "2" * 64
+    answer = explain(built, stand_in, QKV)
+    assert answer.state == "would be built"
+    assert answer.changes == (("sources.stand-in", "1" * 64, "2" * 64),)
+    assert answer.nearest == load_registry(built.registry_file).entries("sim")[QKV].recipe
+
+
+def test_a_changed_template_shows_the_lines(built, stand_in):
+    template = built.templates / "panel_gemm.py.j2"
+    template.write_text(template.read_text().replace("Each core owns", "Every core owns"))
+    answer = explain(built, stand_in, QKV)
+    assert [name for name, _, _ in answer.changes] == ["generator"]
+    assert any(line.startswith("+Every core owns") for line in answer.generator_diff)
+    assert any(line.startswith("-Each core owns") for line in answer.generator_diff)
+
+
+def test_a_name_that_was_never_built_is_compared_with_the_nearest(built, stand_in):
+    roles = built.plans / "tiny" / "roles.yaml"
+    roles.write_text(roles.read_text() + "  - {role: Z, K: 256, N: 1024, columns: 2}\n")
+    answer = explain(built, stand_in, "full_i8_Z_K256_N1024_b8.elf")
+    assert answer.state == "would be built"
+    assert [name for name, _, _ in answer.changes] == ["generator"]
+
+
+def test_damage_and_a_lost_registration_are_told_apart(built, stand_in):
+    entry = load_registry(built.registry_file).entries("sim")[QKV]
+    built.registry_file.unlink()
+    assert explain(built, stand_in, QKV).state == "stored, not registered"
+    build_elfs(built, stand_in, [model_requirements(built, "tiny")])
+    path = Store(built.store).path(entry.elf)
+    path.chmod(0o644)
+    path.write_bytes(b"x")
+    assert explain(built, stand_in, QKV).state == "bytes damaged or gone"
+    path.unlink()
+    assert explain(built, stand_in, QKV).state == "bytes damaged or gone"
+    build_elfs(built, stand_in, [model_requirements(built, "tiny")])
+    (built.store / "index.json").unlink()
+    assert explain(built, stand_in, QKV).state == "up to date"
+
+
+def test_a_name_nobody_asks_for_is_refused(built, stand_in):
+    with pytest.raises(Refused, match="full_i8_QKV_K64_N128"):
+        explain(built, stand_in, "full_i8_QKV_K64_N128.elf")
+
+
+def test_lookup_of_a_model(built, capsys):
+    assert main(["lookup", f"root={built.root}", "model=tiny", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert len(rows) == 8
+    entry = load_registry(built.registry_file).entries("sim")[QKV]
+    (row,) = [row for row in rows if row["path"] == f"kernels/{QKV}"]
+    assert (row["elf"], row["size"], row["recipe"]) == (f"sha256:{entry.elf}", entry.size, f"sha256:{entry.recipe}")
+    assert main(["lookup", f"root={built.root}", "model=tiny"]) == 0
+    assert f"kernels/{QKV}  sha256:{entry.elf}  {entry.size}  recipe sha256:{entry.recipe}\n" in capsys.readouterr().out
+
+
+def test_lookup_of_a_pattern(built, capsys):
+    assert main(["lookup", f"root={built.root}", "*_QKV_*"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == [QKV, QKV.replace(".elf", "_m16.elf")]
+    assert main(["lookup", f"root={built.root}", "nothing*"]) == 1
+    assert "nothing*" in capsys.readouterr().err
+
+
+def test_lookup_of_one_name(built, capsys):
+    assert main(["lookup", f"root={built.root}", QKV]) == 0
+    assert capsys.readouterr().out.startswith(f"{QKV}  sha256:")
+    assert main(["lookup", f"root={built.root}", "full_i8_QKV_K4096_N6144.elf"]) == 1
+    assert capsys.readouterr().out == "full_i8_QKV_K4096_N6144.elf  not registered for target sim\n"
+    assert main(["lookup", f"root={built.root}", "no_name.elf"]) == 2
+    assert "artifact name" in capsys.readouterr().err
+
+
+def test_lookup_of_what_is_not_registered_is_code_1(project, capsys):
+    assert main(["lookup", f"root={project.root}", "model=tiny"]) == 1
+    assert "not registered for target sim" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("words", [[], ["model=tiny", "*"], ["model=tiny", "layout=zz"], ["a", "b"]])
+def test_lookup_usage(built, capsys, words):
+    assert main(["lookup", f"root={built.root}", *words]) == 2
+    assert capsys.readouterr().err.startswith("elfkiln: ")
