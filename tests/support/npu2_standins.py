@@ -58,7 +58,7 @@ _SHEBANG = "#!/usr/bin/env python3\n"
 _AIE_PACKAGE = '''\
 """Stand-in for the aie package: prints recorded modules."""
 from pathlib import Path
-_HERE = Path(__file__).resolve().parents[1]
+_HERE = Path(__file__).parent
 def emit(name, *wrong):
     """Print the recorded pretty form of a design, and one comment line for each thing a tool shall do wrong."""
     print("".join(f"// {line}\\n" for line in wrong) + (_HERE / "recorded" / f"{name}.mlir").read_text(), end="")

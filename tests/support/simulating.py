@@ -16,7 +16,7 @@ from elfkiln.targets.sim.make_elf import build_design, build_sim_elf
 from elfkiln.targets.sim.sim_elf import SimElf
 from elfkiln.targets.sim.zig_toolchain import SimToolchain
 from kernel_library import build_kernel_library
-from projects import CHECKOUT
+from projects import CHECKOUT, SUPPORT
 
 IRON = CHECKOUT / "tests" / "examples" / "iron"
 DIGEST = "0" * 64
@@ -44,7 +44,7 @@ def plain(name: str = "relay.o") -> KernelObject:
 
 @dataclass
 class Simulator:
-    """Builds in folders of its own below `root`; the microkernels are the project's and those of tests/kernels."""
+    """Builds in folders of its own below `root`; the microkernels are the project's and those of tests/support/kernels."""
 
     root: Path
     toolchain: SimToolchain
@@ -54,7 +54,7 @@ class Simulator:
     def below(cls, root: Path) -> Simulator:
         kernels = root / "kernels"
         shutil.copytree(CHECKOUT / "kernels", kernels)
-        for path in (CHECKOUT / "tests" / "kernels").glob("*.cc"):
+        for path in (SUPPORT / "kernels").glob("*.cc"):
             shutil.copy(path, kernels)
         return cls(root, SimToolchain.from_pin(read_lock(CHECKOUT / "toolchain.lock").target("sim")))
 

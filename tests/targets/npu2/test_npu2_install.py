@@ -568,7 +568,7 @@ def half_way(tmp_path):
         "from elfkiln.project import Project\n"
         "install(Project(Path(sys.argv[2])), wheels=Path(sys.argv[3]), find=this_python)\n"
     )
-    tests = str(CHECKOUT / "tests")
+    tests = str(CHECKOUT / "tests" / "support")
     with subprocess.Popen([sys.executable, "-c", program, tests, str(project.root), str(slow.folder)]) as process:
         deadline = time.monotonic() + 60
         while not list(project.toolchains.glob(".part-*/venv/bin/python")) or not list(
