@@ -349,7 +349,7 @@ def test_a_host_object_is_no_npu_object(objects):
 )
 @pytest.mark.parametrize("m", [16, 32])
 def test_the_microkernels_of_the_project_compiled_for_the_host(tmp_path, source, entries, m):
-    runtime = CHECKOUT / "src" / "elfkiln" / "simulator" / "runtime"
+    runtime = CHECKOUT / "src" / "elfkiln" / "targets" / "sim" / "runtime"
     folders = (f"-I{CHECKOUT / 'kernels'}", f"-I{CHECKOUT / 'kernels' / 'host'}", f"-I{runtime}")
     defines = (f"-DDIM_M={m}", "-DDIM_K=64", "-DDIM_N=128", "-DELFKILN_SIM=1")
     data = compile_host(CHECKOUT / "kernels" / source, tmp_path / "mm.o", *folders, *defines)

@@ -44,7 +44,7 @@ def plain(name: str = "relay.o") -> KernelObject:
 
 @dataclass
 class Simulator:
-    """Builds in folders of its own below `root`; the microkernels are the project's and those of tests/support/kernels."""
+    """Builds in folders of its own below `root`; the microkernels are the project's and tests/support/kernels."""
 
     root: Path
     toolchain: SimToolchain

@@ -39,7 +39,7 @@ EXAMPLE = CHECKOUT / "tests" / "examples" / "full-elf" / "panel_gemm.2026-08.elf
 AIE = """\
 import hashlib, sys
 from pathlib import Path
-RECORDED = Path(__file__).resolve().parents[2] / "recorded"
+RECORDED = Path(__file__).resolve().parent / "recorded"
 class Anything:
     def __getattr__(self, name): return self
     def __call__(self, *_, **__): return self
