@@ -97,8 +97,11 @@ def _add_log(error: ElfkilnError, run: _Run, folder: Path | None) -> None:
 
 
 def source_digests(kernel_root: Path, kernels: Iterable[KernelObject], generation: str | None = None) -> dict[str, str]:
-    """Return everything of ours that decides the bytes of a build, by name, as sha256: the microkernel sources with
-    their headers and, for a generation of aiecc, the row of the command-line table."""
+    """Return everything of ours that decides the bytes of a build, by name, as sha256.
+
+    These are the microkernel sources with their headers and, for a generation of aiecc, the row of the command-line
+    table.
+    """
     digests = microkernel.source_digests(kernel_root, kernels)
     if generation is not None:
         digests[f"aiecc command line {generation}"] = generation_digest(generation)

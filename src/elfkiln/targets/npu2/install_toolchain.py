@@ -143,8 +143,10 @@ def install(
 
 
 def open_installed(project: Project, pin: TargetPin) -> Installed:
-    """Return the installed toolchain after hashing its tools; `Refused` when it is not installed, half-installed or
-    changed since."""
+    """Return the installed toolchain after hashing its tools.
+
+    Raises `Refused` when it is not installed, half-installed or changed since.
+    """
     npu2 = read_pin(pin)
     installed = _read(project.toolchains / npu2.digest, npu2)
     verify_tools(installed)
@@ -497,8 +499,10 @@ def _try_imports(pin: Npu2Pin, part: Path, home: Path, environment: Mapping[str,
 def _probe_aiecc(
     pin: Npu2Pin, part: Path, home: Path, environment: Mapping[str, str], probe_seconds: float
 ) -> dict[str, Any]:
-    """Ask aiecc for its options and version; `Refused` unless it is of the pinned generation and has every option
-    that elfkiln and the lock will pass to it."""
+    """Ask aiecc for its options and version.
+
+    Raises `Refused` unless it is of the pinned generation and has every option that elfkiln and the lock will pass.
+    """
     aiecc = next(site_packages(part, pin.python) / tool.file for tool in pin.tools if tool.name == "aiecc")
     answers = {}
     for question in ("--help", "--version"):
