@@ -5,9 +5,9 @@ import json
 import pytest
 
 from elfkiln.cli import main
-from elfkiln.models.plan.asked_names import plan_requirements
 from elfkiln.models.plan.compare import compare_headers, compare_sets
 from elfkiln.models.plan.load import parse_plan
+from elfkiln.models.plan.names import plan_requirements
 from plan_data import PB16I, plan_data, write_plan_file
 from projects import TINY_ROLES
 

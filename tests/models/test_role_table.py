@@ -9,9 +9,10 @@ from elfkiln.engine.legality import largest_columns
 from elfkiln.errors import Refused
 from elfkiln.io.strict_yaml import parse_strict_yaml
 from elfkiln.models.catalogue import all_models, model_requirements
-from elfkiln.models.published import TABLES, published_columns
+from elfkiln.models.published import published_columns
 from elfkiln.models.role_table import parse_role_table, read_role_table
 from elfkiln.project import Project
+from elfkiln.studies.published_geometry import TABLES
 from projects import CHECKOUT
 
 TABLE = """\

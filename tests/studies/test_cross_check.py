@@ -3,9 +3,9 @@
 import pytest
 
 from elfkiln.models.config import derive_designs
-from elfkiln.models.published import DIMENSIONS, TABLES
 from elfkiln.models.role_table import read_role_table
 from elfkiln.studies.cross_check import cross_check, models
+from elfkiln.studies.published_geometry import DIMENSIONS, TABLES
 from projects import CHECKOUT
 
 # Section 4c of the engine contract: "agree exactly".

@@ -11,8 +11,8 @@ import pytest
 
 from elfkiln.cli import main
 from elfkiln.errors import Differs
-from elfkiln.models.plan.asked_names import plan_requirements
 from elfkiln.models.plan.load import load_plan
+from elfkiln.models.plan.names import plan_requirements
 from elfkiln.project import Project
 from elfkiln.store.registry import load_registry
 from elfkiln.store.toolchain_lock import read_lock

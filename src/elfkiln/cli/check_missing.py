@@ -19,7 +19,7 @@ from elfkiln.cli.common import (
     target_of,
 )
 from elfkiln.errors import EXIT_DIFFERS, EXIT_DONE, Refused
-from elfkiln.models.plan.asked_names import walk_candidates
+from elfkiln.models.plan.search import walk_candidates
 from elfkiln.project import Project
 from elfkiln.store.registry import load_registry
 from elfkiln.work import fast_check

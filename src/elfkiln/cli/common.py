@@ -12,11 +12,12 @@ from elfkiln.cli.named_plan import ROLES, open_plan, plan_notes, show_notes, str
 from elfkiln.engine.legality import rows_for
 from elfkiln.errors import Refused
 from elfkiln.io.canonical import canonical_json, sha256_hex
-from elfkiln.models.catalogue import ROLES_FILE, all_models, model_plan, model_requirements
-from elfkiln.models.plan.asked_names import folder_columns, plan_requirements
+from elfkiln.models.catalogue import all_models, model_plan, model_requirements
 from elfkiln.models.plan.load import plan_file, require_target
+from elfkiln.models.plan.names import folder_columns, plan_requirements
 from elfkiln.models.plan.schema import Plan
 from elfkiln.models.requirement import RequirementSet
+from elfkiln.models.role_table import ROLES_FILE
 from elfkiln.project import Project, find_project
 from elfkiln.store.registry import load_registry
 from elfkiln.store.toolchain_lock import read_lock

@@ -12,9 +12,9 @@ from elfkiln.cli.named_plan import ROLES, open_plan, plan_notes, strict_roles
 from elfkiln.engine.contract import PLAN_FILE
 from elfkiln.errors import EXIT_DIFFERS, EXIT_DONE
 from elfkiln.models.catalogue import model_requirements
-from elfkiln.models.plan.asked_names import folder_columns, plan_requirements
 from elfkiln.models.plan.compare import SetDifference, compare_headers, compare_sets
 from elfkiln.models.plan.load import plan_file
+from elfkiln.models.plan.names import folder_columns, plan_requirements
 from elfkiln.models.plan.schema import Plan
 from elfkiln.models.requirement import Requirement, RequirementSet
 from elfkiln.project import Project

@@ -19,7 +19,7 @@ from elfkiln.cli.common import (
 )
 from elfkiln.errors import EXIT_DIFFERS, EXIT_DONE, Refused, refusal
 from elfkiln.io.files import digest_or_none
-from elfkiln.models.plan.asked_names import Candidates, walk_candidates
+from elfkiln.models.plan.search import Candidates, walk_candidates
 from elfkiln.store.registry import load_registry
 from elfkiln.work.plan_check import opened_of, size_of
 

@@ -9,11 +9,9 @@ from elfkiln.engine.contract import PLAN_FILE
 from elfkiln.engine.names import checked_model_name
 from elfkiln.errors import ElfkilnError, Refused
 from elfkiln.models.plan.schema import Plan
-from elfkiln.models.requirement import Requirement, RequirementSet, Use
+from elfkiln.models.requirement import Requirement, RequirementSet
 from elfkiln.models.role_table import ROLES_FILE, read_role_table
 from elfkiln.project import Project
-
-__all__ = ["PLAN_FILE", "ROLES_FILE", "Requirement", "RequirementSet", "Use", "all_models", "model_requirements"]
 
 
 def all_models(project: Project) -> tuple[str, ...]:
@@ -40,7 +38,7 @@ def model_requirements(
     """
     folder = project.plans / checked_model_name(model)
     if (folder / PLAN_FILE).is_file():
-        from elfkiln.models.plan.asked_names import folder_requirements
+        from elfkiln.models.plan.names import folder_requirements
 
         return folder_requirements(folder, layout, strict=strict)
     if (folder / ROLES_FILE).is_file():

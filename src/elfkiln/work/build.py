@@ -14,7 +14,8 @@ from elfkiln.errors import EXIT_DONE, EXIT_REFUSED, BuildFailed, Differs, Elfkil
 from elfkiln.io.canonical import file_sha256
 from elfkiln.io.files import space_refusal, storage_refusal
 from elfkiln.io.workspace import private_folder, sweep
-from elfkiln.models.catalogue import RequirementSet, every_requirement
+from elfkiln.models.catalogue import every_requirement
+from elfkiln.models.requirement import RequirementSet
 from elfkiln.project import Project
 from elfkiln.store.artifacts import Artifact, find_artifact, put_artifact, recipe_ref
 from elfkiln.store.blobs import Store

@@ -10,9 +10,10 @@ from pathlib import Path
 from elfkiln.engine import contract
 from elfkiln.errors import ElfkilnError, Refused
 from elfkiln.io.files import write_atomic
-from elfkiln.models.catalogue import PLAN_FILE, ROLES_FILE, model_plan, model_requirements
+from elfkiln.models.catalogue import model_plan, model_requirements
 from elfkiln.models.plan.load import require_target
 from elfkiln.models.requirement import Requirement, RequirementSet
+from elfkiln.models.role_table import ROLES_FILE
 from elfkiln.project import Project
 from elfkiln.store.blobs import Store
 from elfkiln.store.registry import Entry, load_registry
@@ -43,7 +44,7 @@ def index_text(project: Project, model: str) -> str:
     sources = (
         project.registry_file,
         project.lock_file,
-        *(project.plans / model / name for name in (PLAN_FILE, ROLES_FILE, contract.DECISION_FILE)),
+        *(project.plans / model / name for name in (contract.PLAN_FILE, ROLES_FILE, contract.DECISION_FILE)),
     )
     lines = [fast_check.HEADER]
     lines += [f"source\t{os.path.relpath(p, project.root)}\t{fast_check.digest_of(str(p))}" for p in sources]

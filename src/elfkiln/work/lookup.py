@@ -60,8 +60,8 @@ def lookup_set(project: Project, target: str, wanted: RequirementSet) -> tuple[F
 
 
 def set_digest_of(rows: tuple[Found, ...]) -> str | None:
-    """Return the one digest of all rows' files (see `asked_names.set_digest`), None if one is not there."""
-    from elfkiln.models.plan.asked_names import set_digest
+    """Return the one digest of all rows' files (see `models.set_digest`), None if one is not there."""
+    from elfkiln.models.set_digest import set_digest
 
     pairs = [(row.path, row.entry.elf) for row in rows if row.entry is not None and row.problem is None]
     return set_digest(pairs) if len(pairs) == len(rows) else None

@@ -13,7 +13,7 @@ from elfkiln.engine import contract
 from elfkiln.errors import EXIT_DIFFERS, EXIT_DONE, ElfkilnError
 from elfkiln.io.canonical import file_sha256
 from elfkiln.io.files import digest_or_none
-from elfkiln.models.plan.asked_names import Candidates, Choice, choose
+from elfkiln.models.plan.search import Candidates, Choice, choose
 from elfkiln.models.requirement import Requirement, RequirementSet
 from elfkiln.store.registry import Entry
 from elfkiln.targets.target import open_elf

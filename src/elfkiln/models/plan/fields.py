@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from elfkiln.engine import contract
 from elfkiln.errors import brief
-from elfkiln.models.plan.asked_names import mlp_width
+from elfkiln.models.plan.names import mlp_width
 from elfkiln.models.plan.schema import Layer, Plan
 
 FREE_TEXT = "generated_by"

@@ -18,9 +18,9 @@ from elfkiln.io.strict_json import read_strict_json
 from elfkiln.models.config import Dimensions, derive_designs, read_config
 from elfkiln.models.container import Container, read_container
 from elfkiln.models.container_layers import ReadLayers, read_layers
-from elfkiln.models.plan.asked_names import plan_requirements
 from elfkiln.models.plan.fields import FREE_TEXT, Difference, differences, plan_fields, with_defaults
 from elfkiln.models.plan.load import MAX_PLAN_BYTES, decision_mode, load_plan, parse_plan
+from elfkiln.models.plan.names import plan_requirements
 from elfkiln.models.plan.schema import Layer, Plan, Projection
 
 GENERATED_BY = "elfkiln plan 1"

@@ -1,17 +1,14 @@
-"""What a plan asks for: its projections turned into artifact names, and where the engine looks for each."""
+"""What a plan asks for: its projections turned into artifact names."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 
 from elfkiln.engine import contract
 from elfkiln.engine.legality import check_geometry, largest_columns, legal_columns
 from elfkiln.engine.names import ArtifactName
 from elfkiln.errors import ElfkilnError, Refused, refusal
-from elfkiln.io.canonical import sha256_hex
 from elfkiln.models.plan.load import load_plan
 from elfkiln.models.plan.schema import Directory, Layer, Plan, Projection
 from elfkiln.models.published import published_columns
@@ -20,8 +17,6 @@ from elfkiln.models.role_table import ROLES_FILE, read_role_table
 
 Columns = Mapping[tuple[str, int, int], int]
 """Array columns by role, K and N, for geometries that do not get the published or the largest legal count."""
-
-_SHA256 = re.compile(r"[0-9a-f]{64}", re.ASCII)
 
 
 def folder_requirements(folder: Path, layout: str | None = None, *, strict: bool = True) -> RequirementSet:
@@ -80,102 +75,6 @@ def plan_requirements(plan: Plan, model: str, columns: Columns | None = None) ->
     return RequirementSet(model, plan.layout, requirements)
 
 
-@dataclass(frozen=True, slots=True)
-class Candidates:
-    """An artifact and the files the engine would try for it, in order."""
-
-    requirement: Requirement
-    paths: tuple[Path, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """What the engine opens of some candidates: `opened` is None when none exists; `shadowed` exist but come later.
-
-    `empty` are files of no bytes: the engine's probe (fopen, at least one byte) passes over them.
-    """
-
-    opened: Path | None
-    shadowed: tuple[Path, ...]
-    empty: tuple[Path, ...]
-
-
-def walk(plan: Plan, model_dir: Path, kernels_dir: Path | None = None) -> list[Candidates]:
-    """Return, for every artifact of a plan, the paths the engine tries in order.
-
-    `kernels_dir` is the engine's --kernels directory (default: `kernels` in the model folder); the M=128 set is looked
-    up there alone. Twins are searched through decode.dirs in order; the sealed ELF in the model folder (a guess, see
-    `contract.SEALED_DIRECTORY`). Paths are composed, never looked at.
-    """
-    return walk_candidates(plan, plan_requirements(plan, model_dir.name), model_dir, kernels_dir)
-
-
-def walk_candidates(
-    plan: Plan | None, wanted: RequirementSet, model_dir: Path, kernels_dir: Path | None = None
-) -> list[Candidates]:
-    """Return the paths the engine tries for a requirement set: by its plan, or by its probes where there is none."""
-    if plan is None:
-        return walk_without_plan(wanted, model_dir, kernels_dir)
-    kernels = kernels_dir or model_dir / contract.PREFILL_DIRECTORY
-    roots = {"model": model_dir, "kernels": kernels}
-    twin_dirs = [roots[entry.root] / entry.path for entry in plan.decode.dirs]
-    return _candidates(wanted.requirements, model_dir, kernels, twin_dirs)
-
-
-def walk_without_plan(
-    requirements: RequirementSet, model_dir: Path, kernels_dir: Path | None = None
-) -> list[Candidates]:
-    """Return the paths the engine tries for a model without a plan.
-
-    The M=128 set is looked up in the --kernels directory (default: `kernels` in the model folder), twins there and
-    then in `kernels-m16` of the model folder (b8 layout pull request: the loader also searches both).
-    """
-    kernels = kernels_dir or model_dir / contract.PREFILL_DIRECTORY
-    own = [model_dir / contract.PREFILL_DIRECTORY, model_dir / contract.DECODE_DIRECTORY]
-    return _candidates(requirements.requirements, model_dir, kernels, [kernels, *own])
-
-
-def choose(paths: Iterable[Path], size_of: Callable[[Path], int | None]) -> Choice:
-    """Return what the engine opens: the first path with at least one byte; later ones are shadowed.
-
-    `size_of` gives the bytes of a file, or None when there is none. The engine looks no further than that: a stub of
-    one byte shadows a sound file in a later directory.
-
-    >>> sizes = {Path("a/x.elf"): 0, Path("b/x.elf"): 59, Path("c/x.elf"): 4096}
-    >>> choice = choose(sizes, sizes.get)
-    >>> str(choice.opened), [str(path) for path in choice.shadowed], [str(path) for path in choice.empty]
-    ('b/x.elf', ['c/x.elf'], ['a/x.elf'])
-    """
-    sizes = [(path, size_of(path)) for path in paths]
-    there = [path for path, size in sizes if size]
-    empty = tuple(path for path, size in sizes if size == 0)
-    return Choice(there[0] if there else None, tuple(there[1:]), empty)
-
-
-def set_digest(entries: Iterable[tuple[str, str]]) -> str:
-    """Return one digest for a set of files, whatever their order.
-
-    `entries` are (path below the model folder, sha256 of the bytes). The digest is the sha256 of the lines
-    `<sha256>  <path>` sorted as bytes, each ended by a newline: what `sha256sum FILES | LC_ALL=C sort | sha256sum`
-    prints. Raises `Refused` for a digest that is no sha256, a path that is absolute or has a line break, and one path
-    under two digests; a repeated equal entry counts once.
-
-    >>> set_digest([("kernels/a.elf", "0" * 64), ("b.elf", "1" * 64)]) == set_digest([("b.elf", "1" * 64),
-    ...                                                                             ("kernels/a.elf", "0" * 64)])
-    True
-    """
-    digests: dict[str, str] = {}
-    for path, digest in entries:
-        if _SHA256.fullmatch(digest) is None:
-            raise refusal(f"digest of {path}", expected="a sha256 in hex", found=repr(digest))
-        if not path or path.startswith("/") or "\\" in path or not path.isprintable():
-            raise refusal("set of files", expected="relative paths on one line", found=repr(path))
-        if digests.setdefault(path, digest) != digest:
-            raise refusal(f"set of files: {path}", expected="one digest", found=f"{digests[path]} and {digest}")
-    lines = sorted(f"{digest}  {path}\n".encode() for path, digest in digests.items())
-    return sha256_hex(b"".join(lines))
-
-
 def mlp_width(gate_up_N: int, down_K: int) -> int | None:
     """Return the MLP width that gate_up.N and down.K stand for, or None when they contradict each other.
 
@@ -185,21 +84,6 @@ def mlp_width(gate_up_N: int, down_K: int) -> int | None:
     (17408, 17408, None)
     """
     return down_K if gate_up_N in (down_K, 2 * down_K) else None
-
-
-def _candidates(
-    requirements: Iterable[Requirement], model_dir: Path, kernels: Path, twin_dirs: Iterable[Path]
-) -> list[Candidates]:
-    twin_dirs = tuple(twin_dirs)
-    found = []
-    for requirement in requirements:
-        if requirement.name is None:
-            folders: tuple[Path, ...] = (model_dir / contract.SEALED_DIRECTORY,)
-        else:
-            folders = twin_dirs if requirement.name.m16 else (kernels,)
-        paths = dict.fromkeys(folder / requirement.file_name for folder in folders)
-        found.append(Candidates(requirement, tuple(paths)))
-    return found
 
 
 def _below_model(directory: Directory) -> str:

@@ -1,26 +1,17 @@
-"""What a plan asks for, where the engine looks, and the digest of a set."""
+"""What a plan asks for: its projections as artifact names, and the plans no name can be made of."""
 
-import hashlib
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from elfkiln.errors import Refused
 from elfkiln.models.catalogue import model_plan, model_requirements
-from elfkiln.models.plan.asked_names import (
-    choose,
+from elfkiln.models.plan.load import load_plan, parse_plan
+from elfkiln.models.plan.names import (
     folder_requirements,
     mlp_width,
     plan_requirements,
-    set_digest,
-    walk,
-    walk_without_plan,
 )
-from elfkiln.models.plan.load import load_plan, parse_plan
 from elfkiln.project import Project
 from plan_data import PB16I, plan_data, write_plan_file
 from projects import CHECKOUT
@@ -360,106 +351,3 @@ def test_a_sealed_elf_needs_columns_all_geometries_share():
     data["layers"][1]["qkv"]["N"] = 1024
     # N/128 is 8, 4, 2, 6, 2: two columns divide all
     assert [item.columns for item in asked(data) if item.sealed] == [2]
-
-
-# --- the walk ---
-
-
-def test_the_engine_walks_decode_dirs_in_order_for_twins_alone():
-    plan = parse_plan(plan_data())
-    found = {entry.requirement.file_name: entry.paths for entry in walk(plan, Path("model"), Path("elfs"))}
-    assert found["full_i8_D_K768_N256_b8.elf"] == (Path("elfs/full_i8_D_K768_N256_b8.elf"),)
-    assert found["full_i8_D_K768_N256_b8_m16.elf"] == (
-        Path("model/kernels-m16/full_i8_D_K768_N256_b8_m16.elf"),
-        Path("elfs/full_i8_D_K768_N256_b8_m16.elf"),
-    )
-    assert len(found) == 14
-
-
-def test_the_order_of_decode_dirs_is_the_order_of_the_walk():
-    dirs = [{"root": "kernels", "path": "."}, {"root": "model", "path": "a/b"}, {"root": "kernels", "path": "./"}]
-    plan = parse_plan(plan_data(decode__dirs=dirs))
-    twin = next(entry for entry in walk(plan, Path("m")) if entry.requirement.name.m16)
-    assert [path.parent for path in twin.paths] == [Path("m/kernels"), Path("m/a/b")]
-
-
-def test_the_sealed_elf_is_looked_up_in_the_model_folder():
-    plan = parse_plan(plan_data(**PB16I))
-    entry = walk(plan, Path("m"), Path("k"))[-1]
-    assert (entry.requirement.name, entry.paths) == (None, (Path("m/pb16i_sealed.elf"),))
-
-
-def test_without_a_plan_twins_are_searched_in_both_folders():
-    wanted = model_requirements(Project(CHECKOUT), "qwen3-0.6b")
-    found = walk_without_plan(wanted, Path("m"), Path("k"))
-    assert [path.parent for path in found[0].paths] == [Path("k")]
-    assert [path.parent for path in found[-1].paths] == [Path("k"), Path("m/kernels"), Path("m/kernels-m16")]
-    found = walk_without_plan(wanted, Path("m"))
-    assert [path.parent for path in found[-1].paths] == [Path("m/kernels"), Path("m/kernels-m16")]
-
-
-def test_the_first_file_with_a_byte_shadows_the_rest():
-    def chosen(*sizes):
-        files = {Path(f"{index}/x.elf"): size for index, size in enumerate(sizes)}
-        choice = choose(files, files.get)
-        opened = int(choice.opened.parent.name) if choice.opened else None
-        return opened, [int(p.parent.name) for p in choice.shadowed], [int(p.parent.name) for p in choice.empty]
-
-    assert chosen(4096, 4096) == (0, [1], [])
-    assert chosen(None, 4096) == (1, [], [])
-    assert chosen(0, 59, 4096) == (1, [2], [0])
-    assert chosen(1, 0, None) == (0, [], [1])
-    assert chosen(None, None) == (None, [], [])
-    assert chosen(0) == (None, [], [0])
-
-
-# --- the digest of a set ---
-
-
-def test_the_set_digest_is_what_coreutils_print(tmp_path):
-    entries = []
-    for name, data in (("kernels/b.elf", b"two"), ("kernels/a.elf", b"one"), ("c.elf", b"two")):
-        file = tmp_path / name
-        file.parent.mkdir(exist_ok=True)
-        file.write_bytes(data)
-        entries.append((name, hashlib.sha256(data).hexdigest()))
-    assert shutil.which("sha256sum")
-    command = "sha256sum kernels/b.elf c.elf kernels/a.elf | LC_ALL=C sort | sha256sum"
-    printed = subprocess.run(command, shell=True, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
-    assert set_digest(entries) == printed.split()[0]
-
-
-DIGESTS = st.binary(min_size=32, max_size=32).map(bytes.hex)
-
-
-@settings(deadline=None)
-@given(st.dictionaries(st.text("abc/.", min_size=1).filter(lambda text: text[0] != "/"), DIGESTS), st.randoms())
-def test_the_set_digest_knows_no_order_and_no_repeats(files, random):
-    entries = list(files.items())
-    shuffled = entries + entries[:1]
-    random.shuffle(shuffled)
-    assert set_digest(shuffled) == set_digest(entries)
-
-
-def test_the_set_digest_tells_names_and_bytes_apart():
-    one, two = "1" * 64, "2" * 64
-    sets = [(("a", one), ("b", two)), (("a", two), ("b", one)), (("a", one),), (("a", one), ("c", two)), ()]
-    assert len({set_digest(entries) for entries in sets}) == len(sets)
-
-
-@pytest.mark.parametrize(
-    "entries",
-    [
-        [("a", "1" * 63)],
-        [("a", "G" * 64)],
-        [("a", "")],
-        [("/a", "1" * 64)],
-        [("", "1" * 64)],
-        [("a\nb", "1" * 64)],
-        [("a\\b", "1" * 64)],
-        [("a", "1" * 64), ("a", "2" * 64)],
-    ],
-)
-def test_a_set_that_has_no_clear_digest_is_refused(entries):
-    with pytest.raises(Refused):
-        set_digest(entries)
