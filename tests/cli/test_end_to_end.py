@@ -12,7 +12,7 @@ import pytest
 
 from elfkiln.cli import main
 from elfkiln.engine import layouts
-from elfkiln.engine.names import ArtifactName
+from elfkiln.engine.artifact_name import ArtifactName
 from elfkiln.errors import Differs
 from elfkiln.models.catalogue import model_requirements
 from elfkiln.store.blobs import Store

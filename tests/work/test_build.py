@@ -17,7 +17,7 @@ from dataclasses import replace
 import pytest
 import yaml
 
-from elfkiln.engine.names import ArtifactName
+from elfkiln.engine.artifact_name import ArtifactName
 from elfkiln.errors import BuildFailed, Refused
 from elfkiln.models.catalogue import model_requirements
 from elfkiln.store.artifacts import all_artifacts, find_artifact, read_log

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from elfkiln.engine import contract
+from elfkiln.engine.artifact_name import checked_model_name
 from elfkiln.engine.contract import PLAN_FILE
-from elfkiln.engine.names import checked_model_name
 from elfkiln.errors import ElfkilnError, Refused
 from elfkiln.models.plan.schema import Plan
 from elfkiln.models.requirement import Requirement, RequirementSet

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from elfkiln.engine import contract
+from elfkiln.engine.artifact_name import ArtifactName
 from elfkiln.engine.legality import rows_for
-from elfkiln.engine.names import ArtifactName
 
 
 @dataclass(frozen=True, slots=True)

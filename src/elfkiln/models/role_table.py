@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from elfkiln.engine import contract
+from elfkiln.engine.artifact_name import ArtifactName, checked_model_name
 from elfkiln.engine.legality import check_geometry
-from elfkiln.engine.names import ArtifactName, checked_model_name
 from elfkiln.errors import brief, refusal
 from elfkiln.io.strict_yaml import Field, read_strict_yaml
 from elfkiln.models.requirement import Demand, RequirementSet, Use, prefill_and_twins

@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 from filelock import FileLock
 
-from elfkiln.engine.names import ArtifactName, bare_elf_name, checked_model_name
+from elfkiln.engine.artifact_name import ArtifactName, bare_elf_name, checked_model_name
 from elfkiln.errors import Differs, ElfkilnError, Refused, brief, refusal
 from elfkiln.io.files import write_atomic
 from elfkiln.store.blobs import parse_digest

@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from elfkiln.engine.names import ArtifactName
+from elfkiln.engine.artifact_name import ArtifactName
 from elfkiln.families.family import RenderedGenerator
 from elfkiln.project import Project
 from elfkiln.store.toolchain_lock import TargetPin, read_lock

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from elfkiln.engine.artifact_name import ArtifactName
 from elfkiln.engine.contract import INSTANCE, SEALED_ELF, SEALED_INIT
-from elfkiln.engine.names import ArtifactName
 from elfkiln.errors import Differs, Refused, refusal
 from elfkiln.io.canonical import sha256_hex
 from elfkiln.io.files import read_regular

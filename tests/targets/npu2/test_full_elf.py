@@ -17,8 +17,8 @@ from elfkiln.cli import main
 from elfkiln.design.gemm import geometry_of
 from elfkiln.design.model import MemRef
 from elfkiln.design.reader import read_design
+from elfkiln.engine.artifact_name import ArtifactName
 from elfkiln.engine.contract import TAGS
-from elfkiln.engine.names import ArtifactName
 from elfkiln.errors import Differs, Refused
 from elfkiln.targets.npu2.full_elf import (
     MEANINGS,

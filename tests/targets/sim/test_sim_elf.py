@@ -14,7 +14,7 @@ import pytest
 
 from elfkiln.design.gemm import Geometry
 from elfkiln.design.model import MemRef
-from elfkiln.engine.names import ArtifactName
+from elfkiln.engine.artifact_name import ArtifactName
 from elfkiln.errors import Differs, Refused, SimulationFailed
 from elfkiln.families.family import KernelObject
 from elfkiln.targets.sim.sim_elf import SimElf, SimElfInfo, SimEntry, check_name, check_sealed, read_sim_elf

@@ -241,7 +241,7 @@ def test_every_module_that_a_build_imports_has_a_digest():
         "io.workspace",
         "io.strict_json",
         "engine",
-        "engine.names",
+        "engine.artifact_name",
         "engine.legality",
         "hardware",
         "lint",

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from elfkiln.engine import contract
-from elfkiln.engine.names import ArtifactName
+from elfkiln.engine.artifact_name import ArtifactName
 from elfkiln.errors import Refused, refusal
 from elfkiln.io.files import write_atomic
 from elfkiln.io.strict_json import read_strict_json

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from elfkiln.engine import contract
-from elfkiln.engine.names import bare_elf_name
+from elfkiln.engine.artifact_name import bare_elf_name
 from elfkiln.errors import ElfkilnError, Refused, brief, refusal
 from elfkiln.io.strict_json import read_strict_json
 from elfkiln.models.plan.schema import (

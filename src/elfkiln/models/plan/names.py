@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 
 from elfkiln.engine import contract
+from elfkiln.engine.artifact_name import ArtifactName
 from elfkiln.engine.legality import check_geometry, largest_columns, legal_columns
-from elfkiln.engine.names import ArtifactName
 from elfkiln.errors import ElfkilnError, Refused, refusal
 from elfkiln.models.plan.load import load_plan
 from elfkiln.models.plan.schema import Directory, Layer, Plan, Projection

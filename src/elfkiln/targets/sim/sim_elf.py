@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from elfkiln.design.gemm import Geometry
 from elfkiln.design.model import ELEMENT_BYTES, MemRef
 from elfkiln.engine import contract
-from elfkiln.engine.names import ArtifactName
+from elfkiln.engine.artifact_name import ArtifactName
 from elfkiln.errors import Differs, ElfkilnError, SimulationFailed, brief, mismatch_line, refusal
 from elfkiln.io.strict_json import parse_strict_json
 from elfkiln.targets.sim.machine import MOST_ARGUMENTS

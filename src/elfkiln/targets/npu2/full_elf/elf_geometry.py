@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
+from elfkiln.engine.artifact_name import ArtifactName
 from elfkiln.engine.contract import (
     ARGUMENT_A,
     ARGUMENT_B,
@@ -24,7 +25,6 @@ from elfkiln.engine.contract import (
     weight_layout,
     weights_text,
 )
-from elfkiln.engine.names import ArtifactName
 from elfkiln.hardware.limits import WORD_BYTES
 from elfkiln.targets.npu2.full_elf.contents import FullElf, Instance
 from elfkiln.targets.npu2.full_elf.kinds import WRONG_DESIGN, WRONG_GEOMETRY, BadElf, bad

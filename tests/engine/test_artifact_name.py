@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elfkiln.engine import contract
-from elfkiln.engine.names import ArtifactName, bare_elf_name
+from elfkiln.engine.artifact_name import ArtifactName, bare_elf_name
 from elfkiln.errors import ElfkilnError, Refused
 
 ROLES = ["QKV", "QKV2", "O", "O2", "GU", "GU2", "G", "U", "D", "D2", "Z", "PLEGATE", "PLEPROJ"]
