@@ -81,6 +81,24 @@ def test_what_the_refusals_start_from_is_accepted():
     assert text.startswith('"builtin.module"')
 
 
+def test_dims_of_a_linked_end_may_go_over_what_its_descriptor_moves():
+    run(
+        "a = object_fifo('a', shim, mem, 2, T256)\n"
+        "b = object_fifo('b', mem, one, 2, T64, [(32, 8), (8, 1)])\n"
+        "object_fifo_link(a, b)"
+    )
+    run(
+        "a = object_fifo('a', shim, mem, 2, T64, None, [[(32, 8), (8, 1)]])\n"
+        "b = object_fifo('b', mem, one, 2, T256)\n"
+        "object_fifo_link(a, b)"
+    )
+    run(
+        "a, b = (object_fifo(n, t, mem, 2, T64) for n, t in (('a', one), ('b', two)))\n"
+        "c = object_fifo('c', mem, shim, 2, np.ndarray[(128,), np.dtype[np.int8]], [(8, 8), (8, 1)])\n"
+        "object_fifo_link([a, b], c, [0, 64])"
+    )
+
+
 REFUSED = {
     # Tiles, devices and bodies
     "column 8": ("tile(8, 0)", MLIRError, r"column index \(8\) must be less than the number of columns.*\(8\)"),
@@ -198,6 +216,45 @@ REFUSED = {
         "more than 4 dimensions.*got 5",
     ),
     "four at a core": ("object_fifo('f', one, shim, 2, T64, [(1, 1)] * 4)", MLIRError, "more than 3 dimensions.*got 4"),
+    "dims past the object of an end without a link": (
+        "object_fifo('f', mem, one, 2, T64, [(16, 8), (8, 1)])\n",
+        MLIRError,
+        "out of bounds access in buffer, for index 127 in memref of length 64",
+    ),
+    "dims past the larger object of a link": (
+        (
+            "a = object_fifo('a', shim, mem, 2, T256)\n"
+            "b = object_fifo('b', mem, one, 2, T64, [(64, 8), (8, 1)])\n"
+            "object_fifo_link(a, b)"
+        ),
+        MLIRError,
+        "out of bounds access in buffer, for index 511 in memref of length 256",
+    ),
+    "dims of a join over the whole": (
+        (
+            "a, b = (object_fifo(n, t, mem, 2, T64) for n, t in (('a', one), ('b', two)))\n"
+            "c = object_fifo('c', mem, shim, 2, np.ndarray[(128,), np.dtype[np.int8]], [(16, 8), (8, 1)])\n"
+            "object_fifo_link([a, b], c, [0, 64])"
+        ),
+        MLIRError,
+        (
+            r"specified output stride\(s\) and size\(s\) result in out of bounds access in join input, for index 127 "
+            "in transfer of length 64"
+        ),
+    ),
+    "dims of a distribute over the whole": (
+        (
+            "whole = np.ndarray[(128,), np.dtype[np.int8]]\n"
+            "a = object_fifo('a', shim, mem, 2, whole, None, [[(16, 8), (8, 1)]])\n"
+            "b, c = (object_fifo(n, mem, t, 2, T64) for n, t in (('b', one), ('c', two)))\n"
+            "object_fifo_link(a, [b, c], [], [0, 64])"
+        ),
+        MLIRError,
+        (
+            r"specified input stride\(s\) and size\(s\) result in out of bounds access in distribute output, for index "
+            "127 in transfer of length 64"
+        ),
+    ),
     "dims of one number": ("object_fifo('f', mem, one, 2, T64, [(64,)])", TypeError, r"expected \(size, stride\)"),
     "repeat at shim": (
         "object_fifo('f', shim, one, 2, T64).set_repeat_count(2)",

@@ -6,7 +6,7 @@ The rules are those of mlir-aie (AIEObjectFifoStatefulTransform up to August 202
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from elfkiln.design.model import Acquire, Design, Fifo, Link, Loop, Statement, Tile
@@ -130,6 +130,53 @@ def link_tile(link: Link, fifos: Mapping[str, Fifo]) -> Tile | None:
     outs_meet = all(fifos[name].producer == tile for name in link.outs)
     ins_meet = all(tile in fifos[name].consumers for name in link.ins)
     return tile if outs_meet and ins_meet else None
+
+
+def transfer_elements(
+    ins: Sequence[int], outs: Sequence[int], src_offsets: Sequence[int] = (), dst_offsets: Sequence[int] = ()
+) -> tuple[tuple[tuple[int, ...], ...], tuple[tuple[int, ...], ...]]:
+    """Return how many elements each descriptor of a link's FIFOs moves on the link's tile, given their objects' sizes.
+
+    For each FIFO that comes in and each that goes out: one number a descriptor takes, or one a piece. A join sends the
+    whole piece by piece, and a distribute takes it in piece by piece, so there dims go over a piece; its length is the
+    distance to the next offset, as getJoinTransferLengths and getDistributeTransferLengths count it. Of one FIFO to
+    one other both move the larger object, whatever their own.
+
+    >>> transfer_elements([128], [64])
+    (((128,),), ((128,),))
+    >>> transfer_elements([64, 64], [128], src_offsets=[0, 64])
+    (((64,), (64,)), ((64, 64),))
+    """
+    if len(ins) == len(outs) == 1:
+        larger = (max(*ins, *outs),)
+        return (larger,), (larger,)
+    joins = len(ins) > 1
+    pieces, whole, offsets = (ins, outs[0], src_offsets) if joins else (outs, ins[0], dst_offsets)
+    ends = (*offsets[1:], whole)
+    lengths = tuple(end - start for start, end in zip(offsets, ends, strict=True)) if offsets else tuple(pieces)
+    own = tuple((length,) for length in lengths)
+    return (own, (lengths,)) if joins else ((lengths,), own)
+
+
+def end_transfers(design: Design) -> dict[tuple[str, int], tuple[int, ...]]:
+    """Return how many elements each descriptor moves at the FIFO ends that stand in a link on the link's tile.
+
+    The key is the FIFO and its end: 0 the producer, 1 the first consumer, and so on. An end without a link moves its
+    own objects.
+    """
+    fifos = {fifo.name: fifo for fifo in design.fifos}
+    found: dict[tuple[str, int], tuple[int, ...]] = {}
+    for link, tile in sound_links(design):
+        ins, outs = ([fifos[name].object_type.elements for name in names] for names in (link.ins, link.outs))
+        offsets = link.src_offsets if len(link.ins) > 1 else link.dst_offsets
+        if len(link.ins) != len(link.outs) and len(offsets) != max(len(link.ins), len(link.outs)):
+            offsets = ()
+        entering, leaving = transfer_elements(ins, outs, offsets, offsets)
+        for name, elements in zip(link.ins, entering, strict=True):
+            found[name, 1 + fifos[name].consumers.index(tile)] = elements
+        for name, elements in zip(link.outs, leaving, strict=True):
+            found[name, 0] = elements
+    return found
 
 
 def max_acquires(design: Design) -> dict[tuple[str, Tile], int]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from itertools import accumulate, zip_longest
+from itertools import accumulate
 from math import prod
 
-from elfkiln.design.fifo_lowering import link_tile
+from elfkiln.design.fifo_lowering import end_transfers, link_tile
 from elfkiln.design.model import Design, Dim, Fifo, Link, Tile
 from elfkiln.hardware.limits import WORD_BYTES, limit
 from elfkiln.lint.finding import Findings
@@ -18,6 +18,7 @@ def lint_fifos(design: Design, findings: Findings) -> None:
     fifos = {fifo.name: fifo for fifo in design.fifos}
     entering = {name for link in design.links for name in link.ins}
     leaving = {name for link in design.links for name in link.outs}
+    transfers = end_transfers(design)
     for fifo in design.fifos:
         _ends(fifo, findings)
         _flows_on(fifo, entering, leaving, findings)
@@ -29,10 +30,9 @@ def lint_fifos(design: Design, findings: Findings) -> None:
                 limit=f"a multiple of {WORD_BYTES}",
                 value=fifo.object_type.bytes,
             )
-        _pattern(fifo, fifo.producer, fifo.to_stream, "to_stream", findings)
-        for consumer, dims in zip_longest(fifo.consumers, fifo.from_stream[: len(fifo.consumers)], fillvalue=()):
-            assert isinstance(consumer, Tile)
-            _pattern(fifo, consumer, dims, "from_stream", findings)
+        own = (fifo.object_type.elements,)
+        for end, tile in enumerate((fifo.producer, *fifo.consumers)):
+            _pattern(fifo, end, tile, transfers.get((fifo.name, end), own), findings)
     seen: set[str] = set()
     for link in design.links:
         _link(link, fifos, seen, findings)
@@ -88,11 +88,13 @@ def _flows_on(fifo: Fifo, entering: set[str], leaving: set[str], findings: Findi
             findings.add("fifo-linked", where, f"what drains it on {consumer}", limit="a link", value="nothing")
 
 
-def _pattern(fifo: Fifo, tile: Tile, dims: tuple[Dim, ...], side: str, findings: Findings) -> None:
-    where = f"FIFO @{fifo.name} {side} at {tile}"
-    memref = fifo.object_type
+def _pattern(fifo: Fifo, end: int, tile: Tile, transfers: tuple[int, ...], findings: Findings) -> None:
+    """Check what one end of a FIFO asks of the descriptors on its tile, each of which moves one of `transfers`."""
+    dims = fifo.to_stream if end == 0 else fifo.from_stream[end - 1] if end <= len(fifo.from_stream) else ()
+    where = f"FIFO @{fifo.name} {'from_stream' if end else 'to_stream'} at {tile}"
+    width = fifo.object_type.element_bytes
     if tile.kind != "shim":
-        words = memref.bytes // WORD_BYTES
+        words = max(transfers) * width // WORD_BYTES
         if words > limit("length", tile.kind).value:
             findings.add("transfer-length", where, "words of an object", limit=limit("length", tile.kind), value=words)
     if not dims:
@@ -102,7 +104,6 @@ def _pattern(fifo: Fifo, tile: Tile, dims: tuple[Dim, ...], side: str, findings:
         return
     if len(dims) > limit("dims", tile.kind).value:
         findings.add("dim-count", where, "dimensions", limit=limit("dims", tile.kind), value=len(dims))
-    width = memref.element_bytes
     inner = max((i for i, dim in enumerate(dims) if dim.size > 1), default=len(dims) - 1)
     for position, dim in enumerate(dims):
         what = f"dimension {position} of {_show(dims)}"
@@ -135,11 +136,12 @@ def _pattern(fifo: Fifo, tile: Tile, dims: tuple[Dim, ...], side: str, findings:
                 )
     if width < WORD_BYTES and dims[-1].stride != 1 and dims[-1].stride > 0:
         findings.add("dim-inner-stride", where, f"innermost stride of {_show(dims)}", limit=1, value=dims[-1].stride)
-    _extent(fifo, where, dims, findings)
+    for elements in sorted(set(transfers)):
+        _extent(elements, where, dims, findings)
 
 
-def _extent(fifo: Fifo, where: str, dims: tuple[Dim, ...], findings: Findings) -> None:
-    elements = fifo.object_type.elements
+def _extent(elements: int, where: str, dims: tuple[Dim, ...], findings: Findings) -> None:
+    """Check dims against the elements that one descriptor moves: an object, a link's larger one, or a piece."""
     if any(dim.size < 1 or dim.stride < 0 for dim in dims):
         return
     last = sum((dim.size - 1) * dim.stride for dim in dims)

@@ -122,8 +122,14 @@ RULES: tuple[Rule, ...] = (
     Rule("dim-zero-stride", ERROR, "strides of a FIFO's dims are positive", VERIFY, "Invalid step size"),
     Rule("dim-inner-stride", ERROR, "the innermost stride of elements below 32 bits is 1", VERIFY),
     Rule("dim-words", ERROR, "inner size and outer strides are whole 32-bit words", VERIFY),
-    Rule("dim-bounds", ERROR, "dims stay inside the object", VERIFY, "out of bounds access in buffer"),
-    Rule("dim-product", ERROR, "dims move exactly the object", VERIFY, "the last dimension runs on; " + SILENT),
+    Rule("dim-bounds", ERROR, "dims stay inside what their descriptor moves", VERIFY, "out of bounds access in buffer"),
+    Rule(
+        "dim-product",
+        ERROR,
+        "dims move exactly what their descriptor moves",
+        VERIFY,
+        "the last dimension runs on; " + SILENT,
+    ),
     Rule("transfer-length", ERROR, "an object is not longer than the tile's length field", VERIFY),
     # Links.
     Rule("link-shape", ERROR, "a link is 1 to 1, n to 1 or 1 to n", LINK_VERIFY),

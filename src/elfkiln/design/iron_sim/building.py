@@ -129,6 +129,10 @@ def in_device(op: DeviceOp) -> Iterator[None]:
     try:
         with inserting(block):
             yield
+        try:
+            state.scopes[-1][1].finish()
+        except VerifyException as error:
+            raise MLIRError(str(error)) from None
     finally:
         state.scopes.pop()
 

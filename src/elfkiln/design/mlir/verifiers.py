@@ -21,6 +21,7 @@ from xdsl.dialects.scf import ForOp
 from xdsl.ir import Attribute, BlockArgument, Operation, SSAValue
 from xdsl.utils.exceptions import VerifyException
 
+from elfkiln.design.fifo_lowering import transfer_elements
 from elfkiln.design.mlir import aie_ops as aie
 from elfkiln.design.mlir import aiex_ops as aiex
 from elfkiln.design.mlir.attributes import DimPair, element_name
@@ -77,7 +78,8 @@ class Scope:
     """What the operations of one device declare, and the rules that each operation keeps.
 
     `descriptors` adds the rules for the buffer descriptors that the real compiler makes of FIFOs; reading a design
-    leaves those to lint.
+    leaves those to lint. `outside` keeps, by FIFO and end, what is wrong with dimensions over the FIFO's own objects: a
+    link that comes later may give that end a descriptor of another length.
     """
 
     device: str
@@ -85,6 +87,7 @@ class Scope:
     symbols: dict[str, Operation] = field(default_factory=dict)
     cores: dict[Tile, aie.CoreOp] = field(default_factory=dict)
     linked: dict[str, aie.ObjectFifoLinkOp] = field(default_factory=dict)
+    outside: dict[tuple[str, int], str] = field(default_factory=dict)
 
     def declare(self, op: Operation) -> None:
         """Enter an operation of the device's body; raises `VerifyException` for a second symbol, core or link."""
@@ -181,9 +184,44 @@ class Scope:
         elements = elements_of(op.elem_type.element_type)
         if elements * element % WORD_BYTES:
             raise VerifyException(f"{what}: transfer length must be multiple of 4 bytes, found {elements * element}")
-        check_dims(f"{what}: dimensionsToStream", op.to_stream.data, producer, elements, element)
-        for consumer, dims in zip(consumers, from_stream, strict=True):
-            check_dims(f"{what}: dimensionsFromStream at {consumer}", dims, consumer, elements, element)
+        for end, (tile, dims) in enumerate(zip((producer, *consumers), (op.to_stream.data, *from_stream), strict=True)):
+            where = f"{what}: {f'dimensionsFromStream at {tile}' if end else 'dimensionsToStream'}"
+            check_dims(where, dims, tile, element)
+            error = beyond(dims, elements, "buffer", "memref")
+            if error is not None:
+                self.outside[op.sym_name.data, end] = f"{where}: {error}"
+
+    def finish(self) -> None:
+        """Apply what only a whole device can say; raises `VerifyException` with one line."""
+        for error in self.outside.values():
+            raise VerifyException(error)
+
+    def _linked_dims(
+        self,
+        ins: list[aie.ObjectFifoCreateOp],
+        outs: list[aie.ObjectFifoCreateOp],
+        tile: Tile,
+        op: aie.ObjectFifoLinkOp,
+    ) -> None:
+        """Check the dimensions of a link's FIFOs on its tile against what their descriptors move there."""
+        into, out = ([elements_of(fifo.elem_type.element_type) for fifo in fifos] for fifos in (ins, outs))
+        sources, targets = ([integer(o) for o in offsets.data] for offsets in (op.src_offsets, op.dst_offsets))
+        entering, leaving = transfer_elements(into, out, sources, targets)
+        ends = [(fifo, 1 + [tile_of(c, "consumer") for c in fifo.consumers].index(tile)) for fifo in ins]
+        ends += [(fifo, 0) for fifo in outs]
+        for (fifo, end), transfers in zip(ends, (*entering, *leaving), strict=True):
+            name = fifo.sym_name.data
+            self.outside.pop((name, end), None)
+            dims = fifo.from_stream.data[end - 1] if end else fifo.to_stream.data
+            for elements in transfers:
+                if len(ins) > 1 and not end:
+                    error = beyond(dims, elements, "join input", "transfer", "output ")
+                elif len(outs) > 1 and end:
+                    error = beyond(dims, elements, "distribute output", "transfer", "input ")
+                else:
+                    error = beyond(dims, elements, "buffer", "memref")
+                if error is not None:
+                    raise VerifyException(f"aie.objectfifo.link at {tile}: {name}: {error}")
 
     def _create_structure(self, op: aie.ObjectFifoCreateOp) -> None:
         what = f"aie.objectfifo {op.sym_name.data}"
@@ -281,6 +319,8 @@ class Scope:
                 raise VerifyException(f"{what}: repeat counts of output object FIFOs must be equal")
         elif sources and targets:
             raise VerifyException(f"{what}: all offsets should be empty if there is no join or distribute")
+        if self.descriptors:
+            self._linked_dims(ins, outs, tile, op)
 
     def _loop(self, op: ForOp) -> None:
         core_of(op)
@@ -587,11 +627,11 @@ def element_of(type_: Attribute, what: str) -> int:
     return ELEMENT_BYTES[name]
 
 
-def check_dims(what: str, dims: tuple[DimPair, ...], tile: Tile, elements: int, element: int) -> None:
-    """Apply the buffer-descriptor verifier to the dimensions of a FIFO's end on a tile.
+def check_dims(what: str, dims: tuple[DimPair, ...], tile: Tile, element: int) -> None:
+    """Apply the buffer-descriptor verifier to the dimensions of a FIFO's end on a tile, whatever they go over.
 
-    `elements` is the size of the object and `element` the bytes of one element. Source: AIEDialect.cpp
-    DMABDOp::verify (2026), which counts sizes in elements.
+    `element` is the bytes of one element. Source: AIEDialect.cpp DMABDOp::verify (2026), which counts sizes in
+    elements.
     """
     if not dims:
         return
@@ -605,20 +645,29 @@ def check_dims(what: str, dims: tuple[DimPair, ...], tile: Tile, elements: int, 
             raise VerifyException(f"{what}: Invalid step size; must be a positive integer, found {stride}")
         if size < 1:
             raise VerifyException(f"{what}: a size is at least 1, found {size}")
-        if stride > elements:
-            raise VerifyException(f"{what}: Step size {stride} exceeds memref size {elements}")
         if size > _LARGEST_SIZE:
             raise VerifyException(f"{what}: size {size} may not exceed {_LARGEST_SIZE} elements")
         if stride > _LARGEST_STRIDE:
             raise VerifyException(f"{what}: stride {stride} may not exceed {_LARGEST_STRIDE}")
-    last = sum(stride * (size - 1) for size, stride in dims)
-    if last >= elements:
-        raise VerifyException(
-            f"{what}: Specified stride(s) and size(s) result in out of bounds access in buffer, for index {last} in "
-            f"memref of length {elements}"
-        )
     if element < WORD_BYTES and dims[-1][1] != 1:
         raise VerifyException(f"{what}: For <32b width datatypes, inner-most dim stride must be 1")
+
+
+def beyond(dims: tuple[DimPair, ...], elements: int, what: str, kind: str, way: str = "") -> str | None:
+    """Return what the verifiers say of dimensions that leave the `elements` a descriptor moves, or None.
+
+    `what` is where they lie and `kind` how the text calls it, `way` whether they are an input's or an output's.
+    """
+    for _, stride in dims:
+        if stride > elements:
+            return f"Step size {stride} exceeds {kind} size {elements}"
+    last = sum(stride * (size - 1) for size, stride in dims)
+    if dims and last >= elements:
+        return (
+            f"{'s' if way else 'S'}pecified {way}stride(s) and size(s) result in out of bounds access in {what}, for "
+            f"index {last} in {kind} of length {elements}"
+        )
+    return None
 
 
 def _one_value(op: Operation, constant: Attribute | None, operands: int) -> None:

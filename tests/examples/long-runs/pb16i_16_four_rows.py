@@ -1,0 +1,141 @@
+"""int8 GEMM 16x5120x14336 (M x K x N) on npu2, 1 x 8 cores; family pb16i, weights in layout pb16i.
+
+C[M, N] = A[M, K] @ B[K, N]. A is int8, C is int32, both row-major.
+B is ternary, four weights a byte, in tiles of k x n, 2048 bytes each, tile-n-major. So the K panel of one column of
+tiles is one run of memory; the cores expand the weights as they multiply.
+
+Each core owns one m x n tile of C at a time. It walks K tile by tile: A comes along its row, B down its column.
+A group is one such tile on every core; the groups follow each other until C is complete.
+
+    A  in long runs, as fill_a says; blocked on its way to the cores
+    B  shim c -> mem tile c -> every core of column c
+    C  core of column c -> mem tile c -> shim c
+"""
+
+import numpy as np
+from aie.dialects.aie import (
+    AIEDevice,
+    ObjectFifoPort,
+    core,
+    device,
+    external_func,
+    object_fifo,
+    object_fifo_link,
+    tile,
+)
+from aie.dialects.aiex import (
+    dma_await_task,
+    dma_free_task,
+    dma_start_task,
+    npu_load_pdi,
+    runtime_sequence,
+    shim_dma_single_bd_task,
+)
+from aie.extras.context import mlir_mod_ctx
+from aie.helpers.dialects.scf import _for as range_
+
+M, K, N = 16, 5120, 14336
+m, k, n = 16, 64, 128
+ROWS, COLS = 4, 8
+PART = n // ROWS  # columns of C a core makes
+
+K_TILES = K // k
+ROW_GROUPS = 1
+COL_GROUPS = N // (COLS * n)
+
+# Objects in flight: A, B into and out of the mem tile, C into and out of the mem tile.
+A_DEPTH, B_MEM_DEPTH, B_DEPTH, C_PART_DEPTH, C_DEPTH = 2, 2, 2, 1, 2
+STACK = 0x2000
+FOREVER = 0xFFFFFFFF
+KERNEL = "mm_pb16i_16x64x128.o"
+
+A_TILE = np.ndarray[(m, k), np.dtype[np.int8]]
+C_TILE = np.ndarray[(m, PART), np.dtype[np.int32]]
+C_COLUMN = np.ndarray[(ROWS * m, PART), np.dtype[np.int32]]
+A_HOST = np.ndarray[(M * K,), np.dtype[np.int8]]
+C_HOST = np.ndarray[(M * N,), np.dtype[np.int32]]
+B_BYTES = K * n // 4  # of a column panel
+B_TILE = np.ndarray[(k * n // 4,), np.dtype[np.uint8]]
+B_PART = np.ndarray[(k * PART // 4,), np.dtype[np.uint8]]
+B_HOST = np.ndarray[(K * N // 4,), np.dtype[np.uint8]]
+
+
+def fill_a(fifo, A, panel):
+    """Send a row panel of A, m x K, as [K / 8][m][8]: a tile arrives as 8 x 8 blocks, those of equal k side by side."""
+    return shim_dma_single_bd_task(fifo, A, offset=panel * m * K, sizes=[1, K // k, m, k], strides=[0, k, K, 1])
+
+
+def fill_b(fifo, B, panel):
+    """Send a packed column panel of B, K x n, as it lies: one linear task, which the FIFO cuts into tiles."""
+    return shim_dma_single_bd_task(fifo, B, offset=panel * B_BYTES, sizes=[1, 1, 1, B_BYTES], strides=[0, 0, 0, 1])
+
+
+def drain_c(fifo, C, row_group, panel):
+    return shim_dma_single_bd_task(fifo, C, offset=panel * n, sizes=[1, ROWS, m, PART], strides=[0, PART, N, 1], issue_token=True)
+
+
+with mlir_mod_ctx() as ctx:
+
+    @device(AIEDevice.npu2, sym_name="main")
+    def main():
+        zero = external_func("zero_i32", inputs=[C_TILE], link_with=KERNEL)
+        matmul = external_func("matmul_pb16i_i32", inputs=[A_TILE, B_PART, C_TILE], link_with=KERNEL)
+
+        shim = [tile(c, 0) for c in range(COLS)]
+        mem = [tile(c, 1) for c in range(COLS)]
+        cores = [[tile(c, 2 + r) for c in range(COLS)] for r in range(ROWS)]
+
+        everyone = [core_ for row in cores for core_ in row]
+        a_in = object_fifo("A", shim[0], everyone, A_DEPTH, A_TILE, dimensionsFromStreamPerConsumer=[[(m, 8), (k // 8, 8 * m), (8, 1)] for _ in everyone])
+        b_mem, b_in, c_part, c_out = [], [], [], []
+        for c in range(COLS):
+            b_mem.append(object_fifo(f"B_mem_{c}", shim[c], mem[c], B_MEM_DEPTH, B_TILE))
+            b_in.append([object_fifo(f"B_{c}_{r}", mem[c], cores[r][c], B_DEPTH, B_PART) for r in range(ROWS)])
+            object_fifo_link(b_mem[c], b_in[c], [], [r * k * PART // 4 for r in range(ROWS)])
+            c_part.append([object_fifo(f"C_{c}_{r}", cores[r][c], mem[c], C_PART_DEPTH, C_TILE) for r in range(ROWS)])
+            c_out.append(object_fifo(f"C_{c}", mem[c], shim[c], C_DEPTH, C_COLUMN, dimensionsToStream=[(m // 8, 8 * PART), (8, 8), (PART // 8, 64), (8, 1)]))
+            object_fifo_link(c_part[c], c_out[c], [r * m * PART for r in range(ROWS)])
+
+        def program(place, a_tiles, b_tiles, c_tiles):
+            """Give a core its program: for every tile of C, sum the products of K_TILES pairs of tiles."""
+
+            @core(place, stack_size=STACK)
+            def body():
+                for _ in range_(FOREVER):
+                    acc = c_tiles.acquire(ObjectFifoPort.Produce, 1)
+                    zero(acc)
+                    for _ in range_(K_TILES):
+                        a = a_tiles.acquire(ObjectFifoPort.Consume, 1)
+                        b = b_tiles.acquire(ObjectFifoPort.Consume, 1)
+                        matmul(a, b, acc)
+                        a_tiles.release(ObjectFifoPort.Consume, 1)
+                        b_tiles.release(ObjectFifoPort.Consume, 1)
+                    c_tiles.release(ObjectFifoPort.Produce, 1)
+
+        for r in range(ROWS):
+            for c in range(COLS):
+                program(cores[r][c], a_in, b_in[c][r], c_part[c][r])
+
+        @runtime_sequence(A_HOST, B_HOST, C_HOST)
+        def seq(A, B, C):
+            npu_load_pdi(device_ref="main")
+
+            # Two groups at a time: the tasks of a group are queued behind those of the group before it, which ends
+            # with its drains; only then are its fills, long done, given back.
+            previous = None
+            for row_group in range(ROW_GROUPS):
+                for col_group in range(COL_GROUPS):
+                    panels = [col_group * COLS + c for c in range(COLS)]
+                    fills = [fill_a(a_in, A, 0)]
+                    fills += [fill_b(b_mem[c], B, panels[c]) for c in range(COLS)]
+                    drains = [drain_c(c_out[c], C, row_group, panels[c]) for c in range(COLS)]
+                    dma_start_task(*fills)
+                    dma_start_task(*drains)
+                    if previous:
+                        dma_await_task(*previous[1])
+                        dma_free_task(*previous[0])
+                    previous = fills, drains
+            dma_await_task(*previous[1])
+            dma_free_task(*previous[0])
+
+    print(ctx.module)
