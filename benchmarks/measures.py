@@ -111,7 +111,7 @@ def _record_commands(root: Path, folder: Path) -> list[tuple[list[str], Path, di
     """Build once in this process and keep every zig command with a copy of the folder it ran in."""
     from elfkiln.models.catalogue import model_requirements
     from elfkiln.project import Project
-    from elfkiln.targets.target import builder_for
+    from elfkiln.targets.table import builder_for
     from elfkiln.work.build import build_elfs
 
     recorded: list[tuple[list[str], Path, dict[str, str]]] = []

@@ -18,7 +18,7 @@ from elfkiln.models.catalogue import model_requirements
 from elfkiln.store.blobs import Store
 from elfkiln.store.registry import load_registry
 from elfkiln.targets.sim.sim_elf import SimElf
-from elfkiln.targets.target import builder_for, check_elf
+from elfkiln.targets.table import builder_for, check_elf
 from elfkiln.work.build import build_elfs
 from elfkiln.work.verify import exact_product, exit_code_of, inputs, layout_checks, verify_set
 from projects import CHECKOUT, TINY_NAMES, TINY_RECIPES, make_project

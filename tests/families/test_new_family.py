@@ -17,7 +17,7 @@ from elfkiln.project import Project
 from elfkiln.store.blobs import Store
 from elfkiln.store.registry import load_registry
 from elfkiln.targets.sim.sim_elf import SimElf
-from elfkiln.targets.target import check_elf
+from elfkiln.targets.table import check_elf
 from plan_data import plan_data, write_plan_file
 from projects import CHECKOUT
 

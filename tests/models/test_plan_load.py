@@ -7,6 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from elfkiln.engine import contract
+from elfkiln.engine.contract import Capabilities
 from elfkiln.errors import Refused
 from elfkiln.models.plan.load import load_plan, parse_plan, require_target
 from elfkiln.models.plan.schema import Plan
@@ -203,18 +204,15 @@ def test_hadamard_signs_need_a_block():
 def test_an_int8_cache_loads_but_no_target_takes_it(kv, target):
     plan = parse_plan(plan_data(kv=kv))
     with pytest.raises(Refused) as caught:
-        require_target(plan, target)
+        require_target(plan, Capabilities(target, int8_kv=False, source=""))
     message = str(caught.value)
     for told in (f"kv.key={plan.kv.key}", f"kv.value={plan.kv.value}", "int8_kv=false", target):
         assert told in message
 
 
-def test_an_f16_cache_goes_to_every_known_target():
-    plan = parse_plan(plan_data())
-    for capabilities in contract.CAPABILITIES:
-        require_target(plan, capabilities.target)
-    with pytest.raises(Refused, match="target: expected one of npu2, sim, found gpu"):
-        require_target(plan, "gpu")
+def test_an_f16_cache_goes_to_every_target_and_an_int8_one_to_those_that_have_it():
+    require_target(parse_plan(plan_data()), Capabilities("npu2", int8_kv=False, source=""))
+    require_target(parse_plan(plan_data(kv={"key": "int8"})), Capabilities("gpu", int8_kv=True, source=""))
 
 
 @pytest.mark.parametrize("letter", ["K", "N"])
@@ -414,7 +412,7 @@ def test_a_refusal_names_the_file_as_it_was_given(tmp_path):
     assert str(caught.value).startswith(f"{file}: expected JSON")
     plan = load_plan(write_plan_file(tmp_path / "two", plan_data(kv={"key": "int8"})))
     with pytest.raises(Refused) as caught:
-        require_target(plan, "npu2")
+        require_target(plan, Capabilities("npu2", int8_kv=False, source=""))
     assert str(caught.value).startswith(f"{tmp_path}/two/plan.json: kv.key=int8")
 
 

@@ -21,13 +21,15 @@ from elfkiln.models.role_table import ROLES_FILE
 from elfkiln.project import Project, find_project
 from elfkiln.store.registry import load_registry
 from elfkiln.store.toolchain_lock import read_lock
+from elfkiln.targets.table import TARGETS, target_named
 from elfkiln.work.jobs import entry_of
 
 ROOT = {"root": "the elfkiln checkout (default: the nearest one upwards)"}
 MODEL = {"model": "a model below plans/, or all"}
 PLAN = {"plan": "a plan.json, or a model folder with one, instead of model="} | ROLES
 LAYOUT = {"layout": "rm, b8, ... (default: the model's own)"}
-TARGET = {"target": "sim or npu2 (default: default_target of toolchain.lock)"}
+TARGET_WORDS = " or ".join(sorted(TARGETS))
+TARGET = {"target": f"{TARGET_WORDS} (default: default_target of toolchain.lock)"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,7 @@ def planned_model(project: Project, arguments: Arguments, verb: str) -> PlannedM
         raise Refused(f"{verb}: layout= does not go with plan=: container.layout of the plan decides")
     file = plan_file(Path(text))
     plan = open_plan(file, arguments)
-    require_target(plan, target_of(project, arguments))
+    require_target(plan, target_named(target_of(project, arguments)).capabilities)
     folder = file.parent.resolve()
     name = re.sub(r"[^a-z0-9._-]+|\.{2,}", "-", folder.name.lower()).strip("-.")[:64]
     wanted = plan_requirements(plan, name or "model", folder_columns(folder))
@@ -122,7 +124,7 @@ def sets_of(project: Project, arguments: Arguments, verb: str) -> tuple[Requirem
         sets.append(model_requirements(project, model, layout, strict=strict))
         plan = model_plan(project, model, strict=strict)
         if plan is not None:
-            require_target(plan, target)
+            require_target(plan, target_named(target).capabilities)
             show_notes(plan_notes(plan))
     return tuple(sets)
 

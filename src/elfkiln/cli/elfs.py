@@ -5,7 +5,7 @@ from __future__ import annotations
 from elfkiln.cli.arguments import Arguments, Spec
 from elfkiln.cli.common import LAYOUT, MODEL, PLAN, ROOT, TARGET, print_json, project_of, sets_of
 from elfkiln.errors import Refused
-from elfkiln.targets.target import builder_for
+from elfkiln.targets.table import builder_for
 from elfkiln.work.build import build_elfs
 from elfkiln.work.progress import Progress
 

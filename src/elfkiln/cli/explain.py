@@ -5,7 +5,7 @@ from __future__ import annotations
 from elfkiln.cli.arguments import Arguments, Spec
 from elfkiln.cli.common import ROOT, TARGET, print_json, project_of
 from elfkiln.errors import EXIT_DIFFERS, EXIT_DONE
-from elfkiln.targets.target import builder_for
+from elfkiln.targets.table import builder_for
 from elfkiln.work.explain import explain
 
 HELP = "say why a name would be rebuilt: which input changed against the nearest known recipe"

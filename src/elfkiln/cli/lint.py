@@ -8,15 +8,17 @@ from dataclasses import asdict
 from pathlib import Path
 
 from elfkiln.cli.arguments import Arguments, Spec
-from elfkiln.cli.common import print_json
+from elfkiln.cli.common import TARGET_WORDS, print_json
 from elfkiln.design.reader import MAX_CHARACTERS, read_for_lint
 from elfkiln.errors import EXIT_DIFFERS, EXIT_DONE, Refused
 from elfkiln.io.files import read_regular
 from elfkiln.lint import ERROR, Finding, TileBudget, budgets, lint
+from elfkiln.targets.table import target_named
 
 HELP = "check a design (generic MLIR) against the array's limits and the tools' known traps"
 _MOST_LINES = 40
-SPEC = Spec(keys={"target": "npu2 (default) or sim"}, words=("DESIGN.mlir",))
+_DEFAULT_TARGET = "npu2"
+SPEC = Spec(keys={"target": f"{TARGET_WORDS} (default: {_DEFAULT_TARGET})"}, words=("DESIGN.mlir",))
 
 
 def run(arguments: Arguments) -> int:
@@ -25,7 +27,7 @@ def run(arguments: Arguments) -> int:
     A file that no design can be made of is `Refused`; with --json the line is printed as `refused` as well.
     """
     path = Path(arguments.words[0])
-    target = arguments.keys.get("target", "npu2")
+    target = target_named(arguments.keys.get("target", _DEFAULT_TARGET)).lint_name
     try:
         design = read_for_lint(read_text(path), name=path.name)
         found = lint(design, target)

@@ -9,6 +9,8 @@ from elfkiln.cli.arguments import Arguments, Spec
 from elfkiln.cli.common import ROOT, TARGET, print_json, project_of, target_of
 from elfkiln.errors import EXIT_DIFFERS, EXIT_DONE, Refused
 from elfkiln.project import Project
+from elfkiln.store.toolchain_lock import read_lock
+from elfkiln.targets.table import TARGETS, target_named
 
 HELP = "install, show, mirror or bump the pinned toolchains (ACTION: install, status, mirror, bump)"
 SPEC = Spec(
@@ -35,24 +37,16 @@ def run(arguments: Arguments) -> int:
 
 def install_toolchain(project: Project, target: str, wheels: Path | None = None) -> dict[str, object]:
     """Install a target's toolchain, or check it where there is nothing to install, and return what is then there."""
-    from elfkiln.work.toolchain_status import toolchain_status
-
-    if target == "npu2":
-        from elfkiln.targets.npu2.install_toolchain import install
-
-        installed = install(project, wheels=wheels, note=_say)
-        return {"target": target, "digest": installed.pin.digest, "versions": installed.describe()}
-    (found,) = toolchain_status(project, target)
-    if not found.usable:
-        raise Refused(found.reason)
-    return {"target": target, "digest": found.digest, "versions": found.versions}
+    pin = read_lock(project.lock_file).target(target)
+    found = target_named(pin.name).install(project, pin, wheels, _say)
+    return {"target": target, "digest": pin.digest, "versions": found.versions}
 
 
-def mirror_toolchain(project: Project, wheels: Path | None = None) -> dict[str, object]:
-    """Store the wheels of target npu2 as blobs and return what the mirror holds."""
-    from elfkiln.targets.npu2.mirror import mirror
-
-    return mirror(project, wheels=wheels, note=_say).to_json()
+def mirror_toolchain(project: Project, target: str, wheels: Path | None = None) -> dict[str, object]:
+    """Store the wheels of a target's toolchain as blobs and return what the mirror holds."""
+    pin = read_lock(project.lock_file).target(target)
+    result: dict[str, object] = target_named(pin.name).mirror(project, pin, wheels, _say).to_json()
+    return result
 
 
 def _install(project: Project, arguments: Arguments) -> int:
@@ -85,10 +79,12 @@ def _status(project: Project, arguments: Arguments) -> int:
 
 
 def _mirror(project: Project, arguments: Arguments) -> int:
-    target = target_of(project, arguments) if "target" in arguments.keys else "npu2"
-    if target != "npu2":
-        raise Refused(f"toolchain mirror: target {target} has no wheels of its own to mirror; npu2 has")
-    result = mirror_toolchain(project, _wheels(arguments))
+    mirrored = [name for name, target in TARGETS.items() if target.has_wheels]
+    target = target_of(project, arguments) if "target" in arguments.keys else mirrored[0]
+    if target not in mirrored:
+        known = ", ".join(mirrored)
+        raise Refused(f"toolchain mirror: target {target} has no wheels of its own to mirror; {known} has")
+    result = mirror_toolchain(project, target, _wheels(arguments))
     if arguments.json:
         print_json(result)
     else:

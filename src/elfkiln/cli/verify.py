@@ -6,7 +6,8 @@ from elfkiln.cli.arguments import Arguments, Spec
 from elfkiln.cli.common import LAYOUT, MODEL, PLAN, ROOT, TARGET, print_json, project_of, sets_of
 from elfkiln.cli.elfs import job_count
 from elfkiln.errors import EXIT_DONE
-from elfkiln.targets.target import builder_for, headline_of
+from elfkiln.targets.table import builder_for
+from elfkiln.targets.target import headline_of
 
 HELP = "run every ELF of a model at full size and compare each int32 with numpy"
 SPEC = Spec(

@@ -7,6 +7,7 @@ request, npu/forward, q4nx_pack) and are named per row.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from elfkiln.hardware.limits import limit
@@ -278,17 +279,11 @@ CHUNK_KINDS: tuple[ChunkKind, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What a target can do of what a plan may ask."""
+    """What a target can do of what a plan may ask; each row of the table of targets has one."""
 
     target: str
     int8_kv: bool
     source: str
-
-
-CAPABILITIES: tuple[Capabilities, ...] = (
-    Capabilities("npu2", int8_kv=False, source="KV-contract pull request: no target has int8_kv today"),
-    Capabilities("sim", int8_kv=False, source="a simulated GEMM has no cache; it follows npu2"),
-)
 
 
 # --- config.json and the derivation of designs (q4nx_forward.cpp, q4nx_pack.c) ---
@@ -407,6 +402,20 @@ def sealed_instance(K: int, N: int) -> str:
     'seq_K5120_N14336'
     """
     return f"{INSTANCE}_K{K}_N{N}"
+
+
+SEALED_FORM = f"{INSTANCE}_K<K>_N<N>"
+_SEALED_INSTANCE = re.compile(rf"{INSTANCE}_K([1-9][0-9]{{0,8}})_N([1-9][0-9]{{0,8}})", re.ASCII)
+
+
+def sealed_geometry(sequence: str) -> tuple[int, int] | None:
+    """Return (K, N) of a sealed ELF's sequence, None for a name of another form.
+
+    >>> sealed_geometry("seq_K5120_N14336"), sealed_geometry("init")
+    ((5120, 14336), None)
+    """
+    match = _SEALED_INSTANCE.fullmatch(sequence)
+    return None if match is None else (int(match[1]), int(match[2]))
 
 
 ARGUMENT_A, ARGUMENT_B, ARGUMENT_C = range(3)

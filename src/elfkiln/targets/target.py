@@ -1,23 +1,20 @@
-"""The targets as builders: what a build needs to know of a target, and nothing more."""
+"""What a target is to the rest of elfkiln: its words, its builder, the reader of its ELFs, its toolchain's state."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from elfkiln.engine.artifact_name import ArtifactName
+from elfkiln.engine.contract import Capabilities
 from elfkiln.families.family import RenderedGenerator
 from elfkiln.project import Project
-from elfkiln.store.toolchain_lock import TargetPin, read_lock
+from elfkiln.store.toolchain_lock import TargetPin
 
 if TYPE_CHECKING:
-    from elfkiln.targets.npu2.full_elf import FullElf
-    from elfkiln.targets.npu2.install_toolchain import Installed
-    from elfkiln.targets.sim.sim_elf import SimElfInfo
-    from elfkiln.targets.sim.zig_toolchain import SimToolchain
+    from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,131 +55,6 @@ class Builder(Protocol):
         ...
 
 
-def builder_for(project: Project, target: str | None) -> Builder:
-    """Return the builder of a target (default: `default_target` of toolchain.lock).
-
-    Raises `Refused` for an unknown target, or when the tools that would run are not the locked ones.
-    """
-    pin = read_lock(project.lock_file).target(target)
-    if pin.name == "sim":
-        return SimBuilder(project, pin)
-    return NpuBuilder(project, pin)
-
-
-def headline_of(builder: Builder) -> str:
-    """Return the first line of everything that builds: for which target, with which toolchain."""
-    return f"target {builder.pin.name}, toolchain {builder.pin.digest[:12]} ({builder.describe()})"
-
-
-class SimBuilder:
-    """Target sim: iron_sim runs the generator, and zig compiles C that executes the design's data movement."""
-
-    def __init__(self, project: Project, pin: TargetPin) -> None:
-        """Take the pin and check that the zig and the CPU that would be used fit it; `Refused` if not."""
-        from elfkiln.targets.sim.zig_toolchain import SimToolchain
-
-        self.project = project
-        self.pin = pin
-        self.toolchain = SimToolchain.from_pin(pin)
-        self.toolchain.check_versions()
-        self._sources: dict[tuple[str, ...], Mapping[str, str]] = {}
-
-    def describe(self) -> str:
-        """Return e.g. `zig 0.17.1, x86_64_v3`."""
-        return self.toolchain.describe()
-
-    def prepare(self) -> None:
-        """Check the bytes of zig."""
-        self.toolchain.check()
-
-    def checked_toolchain(self) -> SimToolchain:
-        """Return the toolchain after checking the bytes of the zig that would run; `Refused` if they are others."""
-        self.toolchain.check()
-        return self.toolchain
-
-    def sources(self, generator: RenderedGenerator) -> Mapping[str, str]:
-        """Return the digests of the microkernels, the host header, the runtime and what reads the design."""
-        from elfkiln.targets.sim.source_digests import source_digests
-
-        # One answer per set of sources for the life of a builder: a build sees one state of the files.
-        key = tuple(kernel.source for kernel in generator.kernels)
-        if key not in self._sources:
-            self._sources[key] = source_digests(self.project.kernels, generator.kernels)
-        return self._sources[key]
-
-    def build(self, generator: RenderedGenerator, workdir: Path) -> Built:
-        """Run the generator, lint the design and compile what executes it."""
-        from elfkiln.design.reader import read_design
-        from elfkiln.design.run_generator import run_generator
-        from elfkiln.lint.gate import pass_lint
-        from elfkiln.targets.sim.make_elf import build_sim_elf
-
-        toolchain = self.checked_toolchain()
-        design = run_generator(generator.text, workdir=workdir)
-        warnings = pass_lint(read_design(design), self.pin.name)
-        built = build_sim_elf(
-            design,
-            generator.kernels,
-            kernel_root=self.project.kernels,
-            toolchain=toolchain,
-            cache=self.project.out / "cache",
-            workdir=workdir,
-        )
-        return Built(built.path, design, "".join(f"{line}\n" for line in warnings) + built.log)
-
-    def check(self, elf: Path, name: ArtifactName | None, sealed: tuple[tuple[int, int], ...]) -> None:
-        """Check class, machine, exported symbols and metadata against the name or the sealed geometries."""
-        check_elf(self.pin.name, elf, name, sealed)
-
-
-class NpuBuilder:
-    """Target npu2: the pinned mlir_aie and Peano make a full ELF."""
-
-    def __init__(self, project: Project, pin: TargetPin) -> None:
-        """Take the pin; the toolchain is opened by what needs it, so that recipes can be told without it."""
-        self.project = project
-        self.pin = pin
-
-    @cached_property
-    def toolchain(self) -> Installed:
-        """The installed toolchain, its bytes verified; `Refused` when it is not installed or was changed."""
-        from elfkiln.targets.npu2.install_toolchain import open_installed
-
-        return open_installed(self.project, self.pin)
-
-    def describe(self) -> str:
-        """Return the wheels by version."""
-        return self.toolchain.describe()
-
-    def prepare(self) -> None:
-        """Open the installed toolchain, which verifies its bytes."""
-        self.toolchain.describe()
-
-    def sources(self, generator: RenderedGenerator) -> Mapping[str, str]:
-        """Return the digests of the microkernels, their headers, and the form of aiecc's command line."""
-        from elfkiln.targets.npu2.driver import source_digests
-        from elfkiln.targets.npu2.pin import read_pin
-
-        return source_digests(self.project.kernels, generator.kernels, read_pin(self.pin).aiecc_generation)
-
-    def build(self, generator: RenderedGenerator, workdir: Path) -> Built:
-        """Run generator, lint, Peano and aiecc in the private folder and validate the full ELF."""
-        from elfkiln.targets.npu2.driver import build_full_elf
-
-        built = build_full_elf(
-            generator,
-            kernel_root=self.project.kernels,
-            toolchain=self.toolchain,
-            workdir=workdir,
-            failed_logs=self.project.out / "logs",
-        )
-        return Built(built.path, built.design, built.log)
-
-    def check(self, elf: Path, name: ArtifactName | None, sealed: tuple[tuple[int, int], ...]) -> None:
-        """Check that the file is a full ELF of main:seq whose geometry is the name's."""
-        check_elf(self.pin.name, elf, name, sealed)
-
-
 class OpenedElf(Protocol):
     """An ELF that was read and is sound in itself."""
 
@@ -191,49 +63,111 @@ class OpenedElf(Protocol):
         ...
 
 
-def open_elf(target: str, elf: Path) -> OpenedElf:
-    """Read an ELF of a target; raises `Differs` for a stub, a damaged or foreign file, an ELF of another target.
+class RunnableElf(Protocol):
+    """An ELF loaded into this process: its own array, which nothing else shares."""
 
-    No toolchain is needed.
-    """
-    if target == "sim":
-        from elfkiln.targets.sim.sim_elf import read_sim_elf
+    def run(self, a: NDArray[Any], b: NDArray[Any], c: NDArray[Any] | None = None, sequence: str = ...) -> NDArray[Any]:
+        """Run a sequence over A, B and C and return C; `SimulationFailed` when the run fails."""
+        ...
 
-        return _OpenedSim(read_sim_elf(elf))
-    from elfkiln.targets.npu2.full_elf import read_full_elf
-
-    return _OpenedFull(read_full_elf(elf.read_bytes()))
-
-
-def check_elf(target: str, elf: Path, name: ArtifactName | None, sealed: tuple[tuple[int, int], ...]) -> None:
-    """Check that a file is an ELF of the target and is what the name, or the sealed geometries, say.
-
-    Raises `Differs` with one line, as `open_elf` does and for another geometry.
-    """
-    open_elf(target, elf).check(name, sealed)
+    def call(self, sequence: str) -> None:
+        """Run a sequence that touches no argument."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
-class _OpenedSim:
-    info: SimElfInfo
+class Look:
+    """What `inspect` finds in a file: its kind, facts, and class and line of what is wrong (None: nothing)."""
 
-    def check(self, name: ArtifactName | None, sealed: tuple[tuple[int, int], ...]) -> None:
-        from elfkiln.targets.sim import sim_elf
-
-        if name is None:
-            sim_elf.check_sealed(self.info, sealed)
-        else:
-            sim_elf.check_name(self.info, name)
+    kind: str
+    facts: Mapping[str, Any]
+    reject: str | None = None
+    fault: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class _OpenedFull:
-    full: FullElf
+class ToolchainState:
+    """Whether a build could use a target's toolchain here and now, and why not.
 
-    def check(self, name: ArtifactName | None, sealed: tuple[tuple[int, int], ...]) -> None:
-        from elfkiln.targets.npu2 import full_elf
+    `mirrored` is None for a target that has nothing to mirror.
+    """
 
-        if name is None:
-            full_elf.check_sealed(self.full, sealed)
-        else:
-            full_elf.check_geometry(self.full, name)
+    versions: str
+    installed: bool
+    usable: bool
+    reason: str = ""
+    mirrored: bool | None = None
+
+
+class Target(Protocol):
+    """One row of the table of targets: everything the rest of elfkiln asks of a target by name."""
+
+    @property
+    def name(self) -> str:
+        """The word of `target=`, of toolchain.lock and of registry.yaml."""
+        ...
+
+    @property
+    def machine(self) -> str:
+        """What its ELFs run on, in words."""
+        ...
+
+    @property
+    def lint_name(self) -> str:
+        """Whose rules of lint its designs must pass (`elfkiln.lint.TARGETS`)."""
+        ...
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What it can do of what a plan may ask."""
+        ...
+
+    @property
+    def kind(self) -> str:
+        """The kind `inspect` gives a sound ELF of this target."""
+        ...
+
+    @property
+    def kinds(self) -> Mapping[str, str]:
+        """Every kind and reject that `look` may answer with, and what each means."""
+        ...
+
+    @property
+    def has_wheels(self) -> bool:
+        """Whether its toolchain is made of wheels of its own, which `toolchain install` and `mirror` deal with."""
+        ...
+
+    def builder(self, project: Project, pin: TargetPin) -> Builder:
+        """Return its builder; `Refused` when the tools that would run are not the locked ones."""
+        ...
+
+    def open(self, elf: Path) -> OpenedElf:
+        """Read an ELF; `Differs` for a stub, a damaged or foreign file. No toolchain is needed."""
+        ...
+
+    def load(self, elf: Path) -> RunnableElf | None:
+        """Load an ELF into this process; None when this target's ELFs do not run on the host."""
+        ...
+
+    def look(self, data: bytes, name: ArtifactName | str | None) -> Look | None:
+        """Say what a file is and whether it is what the name (a text: a sealed ELF's) says; None: not one of its."""
+        ...
+
+    def state(self, project: Project, pin: TargetPin) -> ToolchainState:
+        """Return the state of the pinned toolchain; raises nothing, `reason` says what is wrong."""
+        ...
+
+    def install(
+        self, project: Project, pin: TargetPin, wheels: Path | None, note: Callable[[str], None]
+    ) -> ToolchainState:
+        """Install the pinned toolchain, or check it where there is nothing to install; `Refused` when not usable."""
+        ...
+
+    def mirror(self, project: Project, pin: TargetPin, wheels: Path | None, note: Callable[[str], None]) -> Any:
+        """Store the toolchain's wheels as blobs and return what the mirror holds; `Refused` where there are none."""
+        ...
+
+
+def headline_of(builder: Builder) -> str:
+    """Return the first line of everything that builds: for which target, with which toolchain."""
+    return f"target {builder.pin.name}, toolchain {builder.pin.digest[:12]} ({builder.describe()})"

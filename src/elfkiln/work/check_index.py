@@ -18,7 +18,7 @@ from elfkiln.project import Project
 from elfkiln.store.blobs import Store
 from elfkiln.store.registry import Entry, load_registry
 from elfkiln.store.toolchain_lock import read_lock
-from elfkiln.targets.target import check_elf
+from elfkiln.targets.table import check_elf, target_named
 from elfkiln.work import fast_check
 from elfkiln.work.jobs import entry_of, registered_problem, registry_key
 
@@ -72,7 +72,7 @@ def _unserved(project: Project, model: str, targets: list[str]) -> list[str]:
         return lines
     for target in targets:
         try:
-            require_target(plan, target)
+            require_target(plan, target_named(target).capabilities)
         except Refused as error:
             lines.append(f"unserved\t{target}\t{error}")
     return lines

@@ -2,37 +2,24 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from elfkiln.engine.artifact_name import ArtifactName
-from elfkiln.engine.contract import INSTANCE, SEALED_ELF, SEALED_INIT
-from elfkiln.errors import Differs, Refused, refusal
+from elfkiln.engine.contract import SEALED_ELF
+from elfkiln.errors import Refused
 from elfkiln.io.canonical import sha256_hex
 from elfkiln.io.files import read_regular
-from elfkiln.targets.npu2.full_elf import (
-    BadElf,
-    FullElf,
-    Instance,
-    check_geometry,
-    check_sealed,
-    gemm_of,
-    parse_full_elf,
-    validate_entry,
-)
-from elfkiln.targets.npu2.full_elf.kinds import FULL, MALFORMED, MEANINGS, SIM, WRONG_GEOMETRY, bad, other_kind
-
-_SEALED = re.compile(rf"{INSTANCE}_K(?P<K>[1-9]\d{{0,8}})_N(?P<N>[1-9]\d{{0,8}})", re.ASCII)
-_SEALED_FORM = f"at least one {INSTANCE}_K<K>_N<N>"
-_MADE_FOR_ANOTHER = f" ({MEANINGS[WRONG_GEOMETRY]})"
+from elfkiln.targets.kinds import other_kind
+from elfkiln.targets.table import TARGETS, target_named
+from elfkiln.targets.target import Look
 
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """What a file is (`kind`, a word of `elfkiln.targets.npu2.full_elf.kinds`) and facts about it.
+    """What a file is (`kind`, a word of `elfkiln.targets.kinds`) and facts about it.
 
     `reject` is the class of what is wrong with it, of the same words, and `fault` the line that says it (None: sound).
     """
@@ -80,16 +67,17 @@ def inspect(path: Path, name: Name | None = None, target: str | None = None) -> 
 
     Of a sealed ELF the sequences say the geometries: `init` and at least one of `seq_K.._N..`, each computing its own.
 
-    `target` (npu2 or sim) makes an ELF of the other target a fault. Raises `Refused` when the file cannot be read.
+    `target` makes an ELF of another target a fault. Raises `Refused` when the file cannot be read, and for an unknown
+    target.
     """
-    if target not in (None, "npu2", "sim"):
-        raise refusal("inspect: target", expected="npu2 or sim", found=target)
+    row = None if target is None else target_named(target)
     data = read_regular(path, limit=MAX_ELF_BYTES, remedy="give an ELF")
-    wanted = name if name is not None else _own_name(path.name)
-    kind, facts, reject, fault = _look(path, data, wanted)
-    if fault is None and target is not None and kind != {"npu2": FULL, "sim": SIM}[target]:
-        reject, fault = kind, f"{kind}: expected an ELF of target {target}, found {MEANINGS[kind]}"
-    return Inspection(path.name, kind, len(data), sha256_hex(data), facts, reject, fault)
+    found = _look(data, name if name is not None else _own_name(path.name))
+    kind, reject, fault = found.kind, found.reject, found.fault
+    if fault is None and row is not None and kind != row.kind:
+        meaning = next(one.kinds[kind] for one in TARGETS.values() if kind in one.kinds)
+        reject, fault = kind, f"{kind}: expected an ELF of target {target}, found {meaning}"
+    return Inspection(path.name, kind, len(data), sha256_hex(data), found.facts, reject, fault)
 
 
 def _own_name(text: str) -> Name | None:
@@ -102,116 +90,15 @@ def _own_name(text: str) -> Name | None:
 MAX_ELF_BYTES = 1 << 28
 """More than any ELF that could be meant: the largest seen has 0.3 MB."""
 
-_Look: TypeAlias = "tuple[str, dict[str, Any], str | None, str | None]"
 
-
-def _look(path: Path, data: bytes, name: Name | None) -> _Look:
+def _look(data: bytes, name: Name | None) -> Look:
+    for target in TARGETS.values():
+        found = target.look(data, name)
+        if found is not None:
+            return found
     other = other_kind(data)
-    if other is not None:
-        return _look_at_sim(path, name) if other.kind == SIM else (other.kind, {}, other.kind, str(other))
-    try:
-        full = parse_full_elf(data)
-    except BadElf as error:
-        return error.kind, {}, error.kind, str(error)
-    facts = _facts(full)
-    try:
-        validate_entry(full)
-        if isinstance(name, str):
-            check_sealed(full, _sealed_geometries(i.name for i in full.kernels[0].instances))
-        elif name is not None:
-            check_geometry(full, name)
-        if name is not None:
-            facts["name"] = f"{name} agrees"
-    except BadElf as error:
-        return FULL, facts, error.kind, str(error)
-    return FULL, facts, None, None
-
-
-def _sealed_geometries(sequences: Iterable[str]) -> tuple[tuple[int, int], ...]:
-    """Return K and N of each sequence that is named after a geometry; `BadElf` when none is."""
-    names = list(sequences)
-    found = [(int(match["K"]), int(match["N"])) for match in map(_SEALED.fullmatch, names) if match is not None]
-    if SEALED_INIT not in names or not found:
-        shown = ", ".join(names) or "none"
-        raise bad(WRONG_GEOMETRY, f"{SEALED_ELF}: sequences", expected=f"{SEALED_INIT} and {_SEALED_FORM}", found=shown)
-    return tuple(found)
-
-
-def _facts(full: FullElf) -> dict[str, Any]:
-    cores = {core for pdi in full.pdis for core in pdi.cores}
-    facts: dict[str, Any] = {
-        "abi version": full.abi_version,
-        "uid": {"value": full.uid, "scheme": full.uid_scheme},
-        "partition": {"columns": full.columns, "cores": len(cores)},
-        "sections": dict(full.sections),
-        "kernels": [{"name": kernel.name, "arguments": kernel.arguments} for kernel in full.kernels],
-        "instances": [_instance(instance) for kernel in full.kernels for instance in kernel.instances],
-    }
-    return facts
-
-
-def _instance(instance: Instance) -> dict[str, Any]:
-    row: dict[str, Any] = {
-        "name": instance.name,
-        "operations": instance.operations,
-        "loads pdi": list(instance.loads),
-        "tasks": len(instance.transfers),
-        "syncs": instance.syncs,
-    }
-    if instance.transfers:
-        try:
-            gemm = gemm_of(instance)
-            row["geometry"] = {
-                "M": gemm.M,
-                "K": gemm.K,
-                "N": gemm.N,
-                "weight bits": gemm.weight_bits,
-                "contiguous": gemm.contiguous,
-                "columns": gemm.columns,
-                "groups": [gemm.row_groups, gemm.column_groups],
-            }
-        except BadElf as error:
-            # Its message ends with what a wrong name would mean, and there may be no name.
-            row["geometry"] = f"no GEMM: {str(error).removeprefix(f'{error.kind}: ').removesuffix(_MADE_FOR_ANOTHER)}"
-    return row
-
-
-def _look_at_sim(path: Path, name: Name | None) -> _Look:
-    from elfkiln.targets.sim.sim_elf import check_name, read_sim_elf
-    from elfkiln.targets.sim.sim_elf import check_sealed as check_sealed_sim
-
-    facts: dict[str, Any] = {}
-    try:
-        info = read_sim_elf(path)
-        facts["design"] = {"sha256": info.design, "device": info.device}
-        facts["cpu"] = info.cpu
-        facts["instances"] = [_sim_entry(entry) for entry in info.entries]
-        if isinstance(name, str):
-            check_sealed_sim(info, _sealed_geometries(entry.sequence for entry in info.entries))
-        elif name is not None:
-            check_name(info, name)
-        if name is not None:
-            facts["name"] = f"{name} agrees"
-    except (Differs, BadElf) as error:
-        return SIM, facts, WRONG_GEOMETRY if "instances" in facts else MALFORMED, str(error)
-    return SIM, facts, None, None
-
-
-def _sim_entry(entry: Any) -> dict[str, Any]:
-    row: dict[str, Any] = {"name": entry.sequence, "symbol": entry.symbol, "loads pdi": entry.loads}
-    row["arguments"] = [str(argument) for argument in entry.arguments]
-    geometry = entry.geometry
-    if geometry is not None:
-        row["geometry"] = {
-            "M": geometry.M,
-            "K": geometry.K,
-            "N": geometry.N,
-            "weight bits": geometry.weight_bits,
-            "contiguous": geometry.contiguous,
-            "columns": geometry.columns,
-            "rows": geometry.rows,
-        }
-    return row
+    assert other is not None, "target npu2 takes every 32-bit ELF"
+    return Look(other.kind, {}, other.kind, str(other))
 
 
 def _flat(value: Any) -> str:

@@ -16,7 +16,7 @@ from elfkiln.io.files import digest_or_none
 from elfkiln.models.plan.search import Candidates, Choice, choose
 from elfkiln.models.requirement import Requirement, RequirementSet
 from elfkiln.store.registry import Entry
-from elfkiln.targets.target import open_elf
+from elfkiln.targets.table import open_elf
 from elfkiln.work.jobs import entry_of, registry_key, sealed_problem
 
 

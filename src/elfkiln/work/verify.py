@@ -26,8 +26,10 @@ from elfkiln.store.artifacts import Artifact
 from elfkiln.store.blobs import Store
 from elfkiln.store.registry import Entry, Registry, load_registry
 from elfkiln.store.toolchain_lock import read_lock
+from elfkiln.targets.sim.sim_builder import SimBuilder
 from elfkiln.targets.sim.sim_elf import SimElf
-from elfkiln.targets.target import Builder, SimBuilder
+from elfkiln.targets.table import HOST, target_named
+from elfkiln.targets.target import Builder, RunnableElf
 from elfkiln.work.build import obtain
 from elfkiln.work.jobs import Job, entry_of, plan_jobs
 
@@ -108,7 +110,7 @@ def verify_set(
     """Run and compare every ELF of one requirement set; each finished check is passed to `say` as a line.
 
     ELFs that are not stored yet are built, and so are those of the layout the set is compared with; neither is
-    registered by this. For target npu2 the very design that went into the full ELF is compiled for the simulator.
+    registered by this. Where a target's ELFs do not run here, the very design in each is compiled for the simulator.
     Geometries run `jobs` at a time. Raises `Refused` for a layout without defined bytes, before anything is built.
     """
     if wanted.layout not in layouts.DEFINED:
@@ -155,15 +157,14 @@ class _Bench:
     builder: Builder
     folder: Path
     turn: threading.Lock = field(default_factory=threading.Lock)
-    configured: dict[str, SimElf] = field(default_factory=dict)
+    configured: dict[str, RunnableElf] = field(default_factory=dict)
 
-    def elf(self, wanted: RequirementSet, need: Requirement) -> SimElf:
-        """Return a runnable ELF of one requirement of a set: for npu2 of the very design in its full ELF."""
+    def elf(self, wanted: RequirementSet, need: Requirement) -> RunnableElf:
+        """Return a runnable ELF of one requirement: its own, or the very design in it compiled for this machine."""
         job, artifact, store = self._obtained(self.builder, wanted, need)
         self._refuse_other_than_registered(wanted, self._entry(self.builder, wanted, need), job, artifact)
-        if isinstance(self.builder, SimBuilder):
-            return SimElf(store.path(artifact.elf))
-        return SimElf(self._simulated(job, store.read(artifact.design).decode()))
+        own = target_named(self.builder.pin.name).load(store.path(artifact.elf))
+        return own or SimElf(self._simulated(job, store.read(artifact.design).decode()))
 
     def _refuse_other_than_registered(
         self, wanted: RequirementSet, entry: Entry | None, job: Job, artifact: Artifact
@@ -182,17 +183,15 @@ class _Bench:
                 f"same recipe, other bytes: expected sha256:{entry.elf} (registry.yaml), found sha256:{artifact.elf}"
             )
 
-    def reference(self, wanted: RequirementSet, need: Requirement) -> SimElf:
+    def reference(self, wanted: RequirementSet, need: Requirement) -> RunnableElf:
         """Return a runnable ELF to compare with, built for sim whatever the target of this bench is."""
         _, artifact, store = self._obtained(self.sim, wanted, need)
         return SimElf(store.path(artifact.elf))
 
     @cached_property
     def sim(self) -> SimBuilder:
-        """The builder of target sim."""
-        if isinstance(self.builder, SimBuilder):
-            return self.builder
-        return SimBuilder(self.project, read_lock(self.project.lock_file).target("sim"))
+        """The builder of the target that runs here."""
+        return HOST.builder(self.project, read_lock(self.project.lock_file).target(HOST.name))
 
     @cached_property
     def registry(self) -> Registry:
@@ -220,7 +219,7 @@ class _Bench:
         with self.turn:
             if need.file_name not in self.configured:
                 elf = self.elf(wanted, need)
-                elf.call("init")
+                elf.call(contract.SEALED_INIT)
                 self.configured[need.file_name] = elf
         sealed = self.configured[need.file_name]
 
@@ -298,7 +297,7 @@ def _sealed_ways(
     K, N = geometry
     for need in sealed:
         if geometry in need.sealed:
-            run = bench.sealed_run(wanted, need, f"seq_K{K}_N{N}")
+            run = bench.sealed_run(wanted, need, contract.sealed_instance(K, N))
             yield _Runnable("sealed", (f"{need.file_name} K={K} N={N}",), contract.DECODE_M, run)
 
 

@@ -14,7 +14,7 @@ from elfkiln.project import Project
 from elfkiln.targets.npu2 import tool_run
 from elfkiln.targets.npu2.driver import build_full_elf, complaint, foreign_dialect, source_digests
 from elfkiln.targets.npu2.install_toolchain import install
-from elfkiln.targets.target import builder_for
+from elfkiln.targets.table import builder_for
 from npu2_standins import EXAMPLES, OLD_HELP, copy_installed, make_standins, this_python
 
 DESIGN = "panel_gemm.2026-08"

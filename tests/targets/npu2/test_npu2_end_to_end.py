@@ -25,7 +25,7 @@ from elfkiln.store.artifacts import find_artifact, read_log
 from elfkiln.store.blobs import Store
 from elfkiln.store.registry import load_registry
 from elfkiln.targets.npu2.install_toolchain import install
-from elfkiln.targets.target import builder_for
+from elfkiln.targets.table import builder_for
 from elfkiln.work.build import build_elfs
 from elfkiln.work.jobs import generator_of
 from elfkiln.work.verify import exit_code_of, verify_set
@@ -207,8 +207,8 @@ def test_the_npu2_design_computes_the_product_in_the_simulator(built):
     """verify's own way in, by hand: the stored design of the full ELF, compiled for sim, against numpy."""
     from elfkiln.store.toolchain_lock import read_lock
     from elfkiln.targets.sim.make_elf import build_sim_elf
+    from elfkiln.targets.sim.sim_builder import SimBuilder
     from elfkiln.targets.sim.sim_elf import SimElf
-    from elfkiln.targets.target import SimBuilder
 
     store = Store(built.store)
     entry = load_registry(built.registry_file).entries("npu2")[QKV]

@@ -132,15 +132,12 @@ def parse_plan(value: Any, where: str = contract.PLAN_FILE, *, strict: bool = Tr
     )
 
 
-def require_target(plan: Plan, target: str) -> None:
+def require_target(plan: Plan, capabilities: contract.Capabilities) -> None:
     """Refuse a plan that asks of a target what its capabilities do not have, naming the fields and the capability."""
-    capabilities = {entry.target: entry for entry in contract.CAPABILITIES}
-    if target not in capabilities:
-        raise refusal("target", expected="one of " + ", ".join(capabilities), found=target)
-    if contract.KV_INT8 in (plan.kv.key, plan.kv.value) and not capabilities[target].int8_kv:
+    if contract.KV_INT8 in (plan.kv.key, plan.kv.value) and not capabilities.int8_kv:
         raise refusal(
             f"{plan.where}: kv.key={plan.kv.key}, kv.value={plan.kv.value}",
-            expected=f"{contract.KV_DEFAULT} for both, as target {target} has int8_kv=false",
+            expected=f"{contract.KV_DEFAULT} for both, as target {capabilities.target} has int8_kv=false",
             found=contract.KV_INT8,
             remedy="use a target with int8_kv, or plan the f16 cache",
         )

@@ -76,6 +76,13 @@ class SimElfInfo:
         known = ", ".join(entry.sequence for entry in self.entries)
         raise refusal("sequence", expected=f"one of {known}", found=sequence)
 
+    def check(self, name: ArtifactName | None, sealed: tuple[tuple[int, int], ...]) -> None:
+        """Raise `Differs` unless it is what the name, or the sealed geometries, say."""
+        if name is None:
+            check_sealed(self, sealed)
+        else:
+            check_name(self, name)
+
 
 def read_sim_elf(source: Path | str | bytes) -> SimElfInfo:
     """Read and check a sim ELF, given as its path or its bytes.

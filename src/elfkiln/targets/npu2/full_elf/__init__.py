@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
+from elfkiln.engine.artifact_name import ArtifactName
 from elfkiln.engine.contract import INSTANCE, KERNEL, SEALED_INIT
-from elfkiln.targets.npu2.full_elf.contents import FullElf, Instance, Kernel
-from elfkiln.targets.npu2.full_elf.difference import Difference, classify_difference
-from elfkiln.targets.npu2.full_elf.elf_geometry import Gemm, check_design, check_geometry, check_sealed, gemm_of
-from elfkiln.targets.npu2.full_elf.kinds import (
+from elfkiln.targets.kinds import (
     INNER_SEQUENCE,
     MALFORMED,
     MEANINGS,
@@ -14,6 +12,9 @@ from elfkiln.targets.npu2.full_elf.kinds import (
     BadElf,
     bad,
 )
+from elfkiln.targets.npu2.full_elf.contents import FullElf, Instance, Kernel
+from elfkiln.targets.npu2.full_elf.difference import Difference, classify_difference
+from elfkiln.targets.npu2.full_elf.elf_geometry import Gemm, check_design, check_geometry, check_sealed, gemm_of
 from elfkiln.targets.npu2.full_elf.pdi import Pdi, read_pdi
 from elfkiln.targets.npu2.full_elf.sections import Container, read_container
 from elfkiln.targets.npu2.full_elf.stream import Stream, Transfer, read_stream
@@ -30,6 +31,7 @@ __all__ = [
     "Pdi",
     "Transfer",
     "check_design",
+    "check_full_elf",
     "check_geometry",
     "check_sealed",
     "classify_difference",
@@ -53,6 +55,14 @@ def read_full_elf(data: bytes) -> FullElf:
     full = parse_full_elf(data)
     validate_entry(full)
     return full
+
+
+def check_full_elf(full: FullElf, name: ArtifactName | None, sealed: tuple[tuple[int, int], ...]) -> None:
+    """Raise `BadElf` unless a full ELF is what the name, or the sealed geometries, say."""
+    if name is None:
+        check_sealed(full, sealed)
+    else:
+        check_geometry(full, name)
 
 
 def parse_full_elf(data: bytes) -> FullElf:

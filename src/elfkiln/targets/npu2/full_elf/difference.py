@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from elfkiln.targets.npu2.full_elf.kinds import BadElf
+from elfkiln.targets.kinds import BadElf
 from elfkiln.targets.npu2.full_elf.sections import Section, read_sections
 
 IDENTICAL = "identical"

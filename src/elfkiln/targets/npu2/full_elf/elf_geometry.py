@@ -26,8 +26,8 @@ from elfkiln.engine.contract import (
     weights_text,
 )
 from elfkiln.hardware.limits import WORD_BYTES
+from elfkiln.targets.kinds import WRONG_DESIGN, WRONG_GEOMETRY, BadElf, bad
 from elfkiln.targets.npu2.full_elf.contents import FullElf, Instance
-from elfkiln.targets.npu2.full_elf.kinds import WRONG_DESIGN, WRONG_GEOMETRY, BadElf, bad
 from elfkiln.targets.npu2.full_elf.stream import Transfer
 
 if TYPE_CHECKING:

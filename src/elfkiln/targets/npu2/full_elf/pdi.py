@@ -10,7 +10,7 @@ import struct
 from dataclasses import dataclass
 
 from elfkiln.hardware.limits import WORD_BYTES
-from elfkiln.targets.npu2.full_elf.kinds import MALFORMED, TRUNCATED, bad
+from elfkiln.targets.kinds import MALFORMED, TRUNCATED, bad
 
 _BUS_WORDS = (0xDD, 0x11223344, 0x55667788, 0x99AABBCC)
 _TABLE_AT, _TABLE_WORDS, _TABLE_VERSION = 4, 32, 0x00040000

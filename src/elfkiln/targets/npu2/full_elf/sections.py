@@ -12,7 +12,7 @@ from io import BytesIO
 from elftools.elf.elffile import ELFFile
 
 from elfkiln.errors import brief
-from elfkiln.targets.npu2.full_elf.kinds import (
+from elfkiln.targets.kinds import (
     INSTRUCTIONS,
     MALFORMED,
     OTHER_MACHINE,

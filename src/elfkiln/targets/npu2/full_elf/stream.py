@@ -12,7 +12,7 @@ import struct
 from dataclasses import dataclass, field
 
 from elfkiln.hardware.limits import WORD_BYTES, limit
-from elfkiln.targets.npu2.full_elf.kinds import MALFORMED, TRUNCATED, BadElf, bad
+from elfkiln.targets.kinds import MALFORMED, TRUNCATED, BadElf, bad
 
 VERSION = 0x06040100
 """Rows 6, device generation 4, version 0.1."""

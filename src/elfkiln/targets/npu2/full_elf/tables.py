@@ -12,7 +12,7 @@ import struct
 from dataclasses import dataclass
 
 from elfkiln.errors import brief
-from elfkiln.targets.npu2.full_elf.kinds import MALFORMED, TAMPERED, bad
+from elfkiln.targets.kinds import MALFORMED, TAMPERED, bad
 from elfkiln.targets.npu2.full_elf.sections import Container, Section
 from elfkiln.targets.npu2.full_elf.stream import Relocation, Stream
 

@@ -1,0 +1,108 @@
+"""A third target, as somebody would add one: its ELF is a magic word and the generator's text; it has no toolchain."""
+
+# ruff: noqa: ARG002 what a protocol hands over need not be used
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from elfkiln.engine.contract import Capabilities
+from elfkiln.errors import Differs, Refused
+from elfkiln.targets.target import Built, Look, ToolchainState
+
+MAGIC = b"MINI\n"
+
+
+@dataclass
+class MiniBuilder:
+    """Writes the magic word and the text."""
+
+    pin: object
+
+    def describe(self):
+        """Return the tools' name."""
+        return "mini 1.0"
+
+    def prepare(self):
+        """Need nothing."""
+
+    def sources(self, generator):
+        """Return nothing: the text alone decides."""
+        return {}
+
+    def build(self, generator, workdir):
+        """Write the ELF."""
+        elf = workdir / "mini.elf"
+        # Larger than a stub.
+        elf.write_bytes(MAGIC + generator.text.encode() + bytes(8192))
+        return Built(elf, "module {}", "")
+
+    def check(self, elf, name, sealed):
+        """Check as an opened ELF does."""
+        TARGET.open(elf).check(name, sealed)
+
+
+@dataclass(frozen=True)
+class MiniElf:
+    """The text of an ELF."""
+
+    text: bytes
+
+    def check(self, name, sealed):
+        """Compare the text's M, K, N with a name's."""
+        found = re.search(rb"^M, K, N = (\d+), (\d+), (\d+)$", self.text, re.MULTILINE)
+        if name is None or found is None or tuple(map(int, found.groups())) != (name.M, name.K, name.N):
+            raise Differs(f"{name}: the mini ELF is another geometry's")
+
+
+class MiniTarget:
+    """The row of the table."""
+
+    name = "mini"
+    machine = "a reader of text"
+    lint_name = "npu2"
+    capabilities = Capabilities("mini", int8_kv=True, source="made for the tests")
+    kind = "mini"
+    kinds = {"mini": "a mini ELF", "wrong-mini": "a mini ELF of another geometry"}  # noqa: RUF012
+    has_wheels = False
+
+    def builder(self, project, pin):
+        """Return the builder."""
+        return MiniBuilder(pin)
+
+    def open(self, elf):
+        """Read one."""
+        data = elf.read_bytes()
+        if not data.startswith(MAGIC):
+            raise Differs(f"{elf.name}: no mini ELF")
+        return MiniElf(data)
+
+    def load(self, elf):
+        """Run nothing here."""
+
+    def look(self, data, name):
+        """Say what it is."""
+        if not data.startswith(MAGIC):
+            return None
+        try:
+            if name is not None:
+                MiniElf(data).check(name, ())
+        except Differs as error:
+            return Look("mini", {}, "wrong-mini", str(error))
+        return Look("mini", {"bytes": len(data)})
+
+    def state(self, project, pin):
+        """Be there always."""
+        return ToolchainState(f"mini {pin.table['version']}", installed=True, usable=True)
+
+    def install(self, project, pin, wheels, note):
+        """Install nothing."""
+        return self.state(project, pin)
+
+    def mirror(self, project, pin, wheels, note):
+        """Have nothing to mirror."""
+        raise Refused("toolchain mirror: target mini has no wheels")
+
+
+TARGET = MiniTarget()
