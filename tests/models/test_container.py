@@ -162,7 +162,7 @@ def test_overlapping_tensors_are_refused():
 @pytest.mark.parametrize(
     ("header", "said"),
     [
-        (b"[]", "expected an object, found list"),
+        (b"[]", "expected an object, found a list of 0"),
         (b"{}", "expected at least one tensor"),
         (b'{"__metadata__": {"a": "b"}}', "expected at least one tensor"),
         (b'{"__metadata__": {"a": 1}, "w": 1}', "__metadata__: expected an object of strings"),

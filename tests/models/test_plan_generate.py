@@ -8,8 +8,10 @@ import pytest
 
 from elfkiln.cli import main
 from elfkiln.errors import Refused
-from elfkiln.models.plan.fields import ABSENT, differences
-from elfkiln.models.plan.generate import Options, check_plan, generate_plan, plan_text, write_plan
+from elfkiln.io.json_difference import ABSENT, differences
+from elfkiln.models.plan.compare import check_plan
+from elfkiln.models.plan.fields import plan_text
+from elfkiln.models.plan.generate import Options, generate_plan, write_plan
 from elfkiln.models.plan.load import load_plan
 from elfkiln.models.plan.names import plan_requirements
 from plan_data import attention, dense_mlp, experts, gdn, grid, layer_tensors, matrix, write_model

@@ -10,7 +10,8 @@ from elfkiln.cli.common import print_json
 from elfkiln.cli.named_plan import show_notes
 from elfkiln.engine.contract import PLAN_FILE
 from elfkiln.errors import EXIT_DIFFERS, EXIT_DONE, Differs, Refused, refusal
-from elfkiln.models.plan.generate import Checked, Generated, Options, check_plan, generate_plan, write_plan
+from elfkiln.models.plan.compare import Checked, check_plan
+from elfkiln.models.plan.generate import Generated, Options, generate_plan, write_plan
 from elfkiln.models.plan.names import plan_requirements
 
 HELP = "write the plan.json of a model folder, or check the one it has"

@@ -67,6 +67,29 @@ def parse_strict_json(data: bytes, where: str, *, non_finite: bool = False) -> A
     return value
 
 
+def shown(value: Any) -> str:
+    """Return a value that was found in JSON as JSON would write it, for messages; a large one by its size.
+
+    >>> shown(None), shown(True), shown([1, 2]), shown("one"), shown(float("inf"))
+    ('nothing', 'true', 'a list of 2', "'one'", 'Infinity')
+    """
+    if value is None:
+        return "nothing"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, dict):
+        return f"an object of {len(value)} keys"
+    if isinstance(value, list):
+        return f"a list of {len(value)}"
+    if isinstance(value, str):
+        return brief(repr(value[:200]), 120)
+    if isinstance(value, int) and value.bit_length() > 256:
+        return f"a number of {value.bit_length()} bits"
+    if isinstance(value, float):
+        return json.dumps(value)
+    return brief(value, 40)
+
+
 def _check_depth(value: Any, where: str) -> None:
     level = [value]
     for _ in range(MAX_DEPTH + 1):

@@ -10,7 +10,7 @@ from typing import Any
 from elfkiln.engine import contract
 from elfkiln.engine.legality import legal_columns
 from elfkiln.errors import ElfkilnError, refusal
-from elfkiln.io.strict_json import read_strict_json
+from elfkiln.io.strict_json import read_strict_json, shown
 
 MAX_CONFIG_BYTES = 8 * 1024 * 1024
 MAX_DIMENSION = 2**31 - 1
@@ -129,7 +129,7 @@ def dimensions(config: Any, where: str = contract.CONFIG_FILE) -> Dimensions:
     spellings of a key are taken where the engine's own is absent; each is noted, since the engine takes neither.
     """
     if not isinstance(config, dict):
-        raise refusal(where, expected="an object", found=type(config).__name__)
+        raise refusal(where, expected="an object", found=shown(config))
     notes: list[str] = []
     text = config.get("text_config")
     if "hidden_size" not in config and isinstance(text, dict):
@@ -246,13 +246,13 @@ class _Config:
             return default
         least = 1 if default is None else 0
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= MAX_DIMENSION:
-            raise self.refuse(key, expected="a whole number of at least " + str(least), found=_shown(value))
+            raise self.refuse(key, expected="a whole number of at least " + str(least), found=shown(value))
         return value
 
     def flag(self, key: str) -> bool:
         value = self.value(key)
         if value not in (None, True, False, 0, 1):
-            raise self.refuse(key, expected="true or false", found=_shown(value))
+            raise self.refuse(key, expected="true or false", found=shown(value))
         return bool(value)
 
     def dimensions(self) -> Dimensions:
@@ -335,7 +335,7 @@ class _Config:
         if value is None:
             return ()
         if not isinstance(value, list) or not all(isinstance(kind, str) for kind in value):
-            raise self.refuse("layer_types", expected="a list of strings", found=_shown(value))
+            raise self.refuse("layer_types", expected="a list of strings", found=shown(value))
         if len(value) != layers:
             raise self.refuse("layer_types", expected=f"{layers} entries (num_hidden_layers)", found=len(value))
         return tuple(value)
@@ -365,17 +365,11 @@ class _Config:
         layout = self.values.get(contract.LAYOUT_KEY, contract.CONFIG_LAYOUTS[0])
         if layout not in contract.CONFIG_LAYOUTS:
             expected = "one of " + ", ".join(contract.CONFIG_LAYOUTS)
-            raise self.refuse(contract.LAYOUT_KEY, expected=expected, found=_shown(layout))
+            raise self.refuse(contract.LAYOUT_KEY, expected=expected, found=shown(layout))
         return str(layout)
 
     def arch(self) -> str:
         arch = self.values.get("model_type", "")
         if not isinstance(arch, str):
-            raise self.refuse("model_type", expected="a string", found=_shown(arch))
+            raise self.refuse("model_type", expected="a string", found=shown(arch))
         return arch
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, (dict, list)):
-        return f"a {type(value).__name__} of {len(value)}"
-    return repr(value[:80] if isinstance(value, str) else value)

@@ -13,7 +13,7 @@ from typing import Any, TypeGuard
 
 from elfkiln.engine import contract
 from elfkiln.errors import ElfkilnError, Refused, brief, refusal
-from elfkiln.io.strict_json import parse_strict_json
+from elfkiln.io.strict_json import parse_strict_json, shown
 
 LENGTH_BYTES = 8
 """The file begins with the header's length, 8 bytes little-endian; then the JSON header; then the data."""
@@ -135,7 +135,7 @@ def parse_header(header: bytes, data_bytes: int, where: str) -> Container:
     """Check a header against the bytes of data that follow it; `where` stands for the file in messages."""
     table = parse_strict_json(header, f"{where}: header")
     if not isinstance(table, dict):
-        raise refusal(f"{where}: header", expected="an object", found=type(table).__name__)
+        raise refusal(f"{where}: header", expected="an object", found=shown(table))
     metadata = table.pop(METADATA_KEY, {})
     if not isinstance(metadata, dict) or not all(isinstance(text, str) for text in metadata.values()):
         raise refusal(f"{where}: {METADATA_KEY}", expected="an object of strings", found="something else")

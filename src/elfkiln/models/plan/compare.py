@@ -1,11 +1,19 @@
-"""Compares what two plans ask for: names gained, lost and changed, and the plan fields behind it."""
+"""Compares plans: the fields of two, the names they ask for, and a file with what its model folder gives."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
-from elfkiln.models.plan.fields import Difference, differences, header_fields
-from elfkiln.models.plan.schema import Plan
+from elfkiln.errors import Refused
+from elfkiln.io.json_difference import Difference, differences, with_defaults
+from elfkiln.io.strict_json import read_strict_json
+from elfkiln.models.plan.fields import header_fields, plan_fields
+from elfkiln.models.plan.generate import Generated
+from elfkiln.models.plan.load import MAX_PLAN_BYTES, load_plan
+from elfkiln.models.plan.names import plan_requirements
+from elfkiln.models.plan.schema import FREE_TEXT, Plan
 from elfkiln.models.requirement import Requirement, RequirementSet
 
 
@@ -32,6 +40,24 @@ class SetDifference:
         return not (self.gained or self.lost or self.changed or self.headers)
 
 
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """How a plan file compares with what its model folder gives.
+
+    `differences` are the fields that differ in meaning; `refused` is what the loader refuses the file for, "" when it
+    takes it; `notes` are the loader's.
+    """
+
+    differences: tuple[Difference, ...]
+    refused: str = ""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def current(self) -> bool:
+        """Whether the file is sound and says what its model folder gives."""
+        return not self.differences and not self.refused
+
+
 def compare_sets(old: RequirementSet, new: RequirementSet) -> SetDifference:
     """Return what `new` asks for beyond `old`, what no longer, and what otherwise.
 
@@ -54,6 +80,29 @@ def compare_headers(old: Plan, new: Plan) -> tuple[Difference, ...]:
     Fields a plan leaves out count with their defaults.
     """
     return differences(header_fields(old), header_fields(new))
+
+
+def check_plan(path: Path, generated: Generated) -> Checked:
+    """Compare the plan at `path` with a freshly generated one, and try it on the loader and the requirements.
+
+    What the engine reads alike counts as equal: white space, order, fields left out for their default, `generated_by`.
+    A field the loader ignores is a difference. Raises `Refused` when the file is absent or no JSON.
+    """
+    written = read_strict_json(path, limit=MAX_PLAN_BYTES)
+    try:
+        plan = load_plan(path)
+        plan_requirements(plan, path.parent.name)
+    except Refused as error:
+        return Checked(differences(_meaning(written), _meaning(generated.data)), str(error))
+    old, new = (
+        _meaning(with_defaults(data, plan_fields(read)))
+        for data, read in ((written, plan), (generated.data, generated.plan))
+    )
+    return Checked(differences(old, new), notes=plan.notes)
+
+
+def _meaning(data: Any) -> Any:
+    return {key: value for key, value in data.items() if key != FREE_TEXT} if isinstance(data, dict) else data
 
 
 def _attributes(old: Requirement, new: Requirement) -> tuple[tuple[str, str, str], ...]:

@@ -1,75 +1,16 @@
-"""A plan as plain data, field by field with every default, and how two such differ."""
+"""A plan as plain data, in the places and the order of the one list of fields in `schema`."""
 
 from __future__ import annotations
 
-import itertools
 import json
-import re
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
-from enum import Enum
-from typing import Any, Final
+from collections.abc import Iterator, Mapping
+from dataclasses import is_dataclass
+from typing import Any
 
 from elfkiln.engine import contract
-from elfkiln.errors import brief
+from elfkiln.models.plan.field_table import FieldSpec, specs
 from elfkiln.models.plan.names import mlp_width
 from elfkiln.models.plan.schema import Layer, Plan
-
-FREE_TEXT = "generated_by"
-"""The field of a plan that means nothing to a reader, and so never counts as a difference."""
-
-_PLAIN_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*", re.ASCII)
-_SHOWN = 200
-
-
-class Absent(Enum):
-    """The type of `ABSENT`, which stands for a field that is not there: null is a value like another."""
-
-    ABSENT = "nothing"
-
-
-ABSENT: Final = Absent.ABSENT
-
-Path = tuple[str | int, ...]
-"""Where a value lies: keys of objects and positions in lists. Never joined, as a key may hold dots and brackets."""
-
-
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """A field in which two values differ; `ABSENT` where one has it not."""
-
-    field: str
-    old: Any
-    new: Any
-
-    def __str__(self) -> str:
-        """Return the one-line form.
-
-        >>> str(Difference("kernels.tag", "", "_b8")), str(Difference("x", None, ABSENT))
-        ('kernels.tag: "" -> "_b8"', 'x: null -> nothing')
-        """
-        old, new = (
-            value.value if isinstance(value, Absent) else brief(json.dumps(value), _SHOWN)
-            for value in (self.old, self.new)
-        )
-        return f"{self.field}: {old} -> {new}"
-
-    def data(self, old: str, new: str) -> dict[str, Any]:
-        """Return the field and its two values under the keys given, without the one that is absent."""
-        values = ((old, self.old), (new, self.new))
-        return {"field": self.field} | {key: value for key, value in values if not isinstance(value, Absent)}
-
-
-def differences(old: Any, new: Any) -> tuple[Difference, ...]:
-    """Return the fields in which two JSON values differ, in the order of the new one, then those only in the old.
-
-    Values are compared by where they lie in the structure: a key that is spelt like a path is another field. What one
-    side lacks altogether is one difference.
-
-    >>> [str(d) for d in differences({"a": {"K": 1}, "b": [2]}, {"a.K": 1, "b": [2, 4]})]
-    ['["a.K"]: nothing -> 1', 'b[1]: nothing -> 4', 'a: {"K": 1} -> nothing']
-    """
-    return tuple(_differences(old, new, ()))
 
 
 def plan_fields(plan: Plan) -> dict[str, Any]:
@@ -77,95 +18,89 @@ def plan_fields(plan: Plan) -> dict[str, Any]:
 
     gate_up.N, which a plan may write in two ways, is the N of its GEMM: 2*IM where gate and up are fused, else IM.
     """
-    return {
-        "format": contract.PLAN_FORMAT,
-        **header_fields(plan),
-        "layers": [_layer_fields(plan, layer) for layer in plan.layers],
-    }
+    data = header_fields(plan)
+    return data | {"layers": [_layer_fields(plan, layer) for layer in plan.layers]}
 
 
 def header_fields(plan: Plan) -> dict[str, Any]:
-    """Return the fields of a plan but for its layers."""
-    return {
-        "model": {"hidden": plan.hidden, "layers": len(plan.layers), "arch": plan.arch},
-        "container": {
-            "layout": plan.layout,
-            "chunk_kind": plan.chunk_kind,
-            "pb16i": plan.pb16i,
-            "tile_order": plan.tile_order,
-        },
-        "fusion": {"gate_up": plan.gate_up},
-        "prefill": {"M": plan.prefill_M},
-        "decode": {
-            "M": plan.decode.M,
-            "enabled": plan.decode.enabled,
-            "dirs": [{"root": entry.root, "path": entry.path} for entry in plan.decode.dirs],
-            "sealed_elf": plan.decode.sealed_elf,
-        },
-        "kernels": {"tag": plan.tag},
-        "attention": {"mode": plan.attention_mode},
-        "kv": {
-            "key": plan.kv.key,
-            "value": plan.kv.value,
-            "hadamard": {"block": plan.kv.hadamard_block, "signs": plan.kv.hadamard_signs},
-        },
-        "moe": {"batched_expert_gu": asdict(plan.batched_experts)},
-    }
+    """Return the fields of a plan but for its layers and its free text."""
+    data: dict[str, Any] = {}
+    for attribute, spec in specs(type(plan)):
+        if spec.compared and attribute != "layers":
+            _put(data, spec.place, _as_data(getattr(plan, attribute)))
+    return data
 
 
-def with_defaults(written: Any, full: Any) -> Any:
-    """Return a value as `full` has it, with the fields that only `written` has.
+def written_fields(stated: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the data of a plan file: the fields stated by dotted place, and the defaults of those always written.
 
-    `written` is a plan's own data and `full` its `plan_fields`: what the file leaves out or spells otherwise is as the
-    loader reads it, and what the loader ignores is kept.
+    Fields stand in the order of `schema`. Raises `KeyError` for a place that is not one of them.
 
-    >>> with_defaults({"a": "./x", "odd": 1}, {"a": "x", "b": 0})
-    {'a': 'x', 'b': 0, 'odd': 1}
+    >>> list(written_fields({"kv.key": "int8", "format": "1bit-npu-plan/1"}))[:3]
+    ['format', 'generated_by', 'model']
     """
-    if isinstance(written, dict) and isinstance(full, dict):
-        known = {key: with_defaults(written[key], full[key]) if key in written else full[key] for key in full}
-        return known | {key: written[key] for key in written if key not in full}
-    if isinstance(written, list) and isinstance(full, list) and len(written) == len(full):
-        return [with_defaults(*pair) for pair in zip(written, full, strict=True)]
-    return full
+    data: dict[str, Any] = {}
+    table = dict(_leaves(Plan))
+    for place in stated:
+        table[place]
+    for place, spec in table.items():
+        if place in stated:
+            _put(data, place, stated[place])
+        elif spec.written and not (spec.needed or spec.none_where_absent):
+            _put(data, place, spec.default)
+    return data
+
+
+def plan_text(data: Mapping[str, Any]) -> str:
+    """Return a plan as text: keys in the order given, two-space indent, one line a layer."""
+    layers = ",\n".join(f"    {json.dumps(layer)}" for layer in data["layers"])
+    head = json.dumps({key: value for key, value in data.items() if key != "layers"}, indent=2)
+    return f'{head[:-2]},\n  "layers": [\n{layers}\n  ]\n}}\n'
+
+
+def _leaves(schema: type[Any], prefix: str = "", *, written: bool = True) -> Iterator[tuple[str, FieldSpec]]:
+    """Yield dotted place and spec of every field that is not itself an object of fields."""
+    for _, spec in specs(schema):
+        place = f"{prefix}{spec.place}"
+        if spec.section is None:
+            yield place, spec if written else _unwritten(spec)
+        else:
+            yield from _leaves(spec.section, f"{place}.", written=written and spec.written)
+
+
+def _unwritten(spec: FieldSpec) -> FieldSpec:
+    return FieldSpec(spec.place, spec.check, spec.default, written=False, compared=spec.compared)
+
+
+def _as_data(value: Any) -> Any:
+    """Return a value of a plan as JSON data."""
+    if isinstance(value, tuple):
+        return [_as_data(item) for item in value]
+    if not is_dataclass(value):
+        return value
+    data: dict[str, Any] = {}
+    for attribute, spec in specs(type(value)):
+        found = getattr(value, attribute)
+        if found is not None or not spec.none_where_absent:
+            _put(data, spec.place, _as_data(found))
+    if isinstance(value, Layer):  # its projections stand under keys of their own, which `PLAN_PROJECTIONS` lists
+        data |= {entry.key: _as_data(entry) for entry in value.projections}
+    return data
+
+
+def _put(data: dict[str, Any], place: str, value: Any) -> None:
+    """Set a value at a dotted place, making the objects on the way."""
+    *parents, last = place.split(".")
+    for key in parents:
+        data = data.setdefault(key, {})
+    data[last] = value
 
 
 def _layer_fields(plan: Plan, layer: Layer) -> dict[str, Any]:
-    fields: dict[str, Any] = {"index": layer.index, "role": layer.role}
-    for entry in layer.projections:
-        geometry = {"K": entry.K, "N": _gate_up_N(plan, layer) if entry.key == "gate_up" else entry.N}
-        fields[entry.key] = geometry if entry.fused is None else geometry | {"fused": entry.fused}
-    return fields
-
-
-def _gate_up_N(plan: Plan, layer: Layer) -> int:
+    data: dict[str, Any] = _as_data(layer)
     gate_up, down = layer.projection("gate_up"), layer.projection("down")
-    assert gate_up is not None
-    width = mlp_width(gate_up.N, down.K) if down else None
-    if width is None:
-        return gate_up.N
-    return 2 * width if plan.gate_up == contract.GATE_UP_FUSED else width
-
-
-def _differences(old: Any, new: Any, path: Path) -> Iterator[Difference]:
-    if isinstance(old, dict) and isinstance(new, dict):
-        for key in dict.fromkeys((*new, *old)):
-            yield from _differences(old.get(key, ABSENT), new.get(key, ABSENT), (*path, key))
-    elif isinstance(old, list) and isinstance(new, list):
-        for index, pair in enumerate(itertools.zip_longest(old, new, fillvalue=ABSENT)):
-            yield from _differences(*pair, (*path, index))
-    elif type(old) is not type(new) or old != new:
-        yield Difference(_spelt(path), old, new)
-
-
-def _spelt(path: Path) -> str:
-    """Return a path as text: plain keys with dots, positions and all other keys in brackets."""
-    text = ""
-    for step in path:
-        if isinstance(step, int):
-            text += f"[{step}]"
-        elif _PLAIN_KEY.fullmatch(step):
-            text += f".{step}" if text else step
-        else:
-            text += f"[{brief(json.dumps(step), 80)}]"
-    return text or "the whole"
+    if gate_up is not None and down is not None:
+        width = mlp_width(gate_up.N, down.K)
+        if width is not None:
+            data["gate_up"]["N"] = 2 * width if plan.gate_up == contract.GATE_UP_FUSED else width
+    return data

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -12,16 +11,15 @@ from typing import Any
 
 from elfkiln.engine import contract
 from elfkiln.engine.artifact_name import ArtifactName
-from elfkiln.errors import Refused, refusal
+from elfkiln.errors import refusal
 from elfkiln.io.files import write_atomic
-from elfkiln.io.strict_json import read_strict_json
 from elfkiln.models.config import Dimensions, derive_designs, read_config
 from elfkiln.models.container import Container, read_container
 from elfkiln.models.container_layers import ReadLayers, read_layers
-from elfkiln.models.plan.fields import FREE_TEXT, Difference, differences, plan_fields, with_defaults
-from elfkiln.models.plan.load import MAX_PLAN_BYTES, decision_mode, load_plan, parse_plan
+from elfkiln.models.plan.fields import plan_text, written_fields
+from elfkiln.models.plan.load import decision_mode, parse_plan
 from elfkiln.models.plan.names import plan_requirements
-from elfkiln.models.plan.schema import Layer, Plan, Projection
+from elfkiln.models.plan.schema import FREE_TEXT, Layer, Plan, Projection
 
 GENERATED_BY = "elfkiln plan 1"
 """Written into every plan; the number grows when the same model folder would give another plan."""
@@ -59,24 +57,6 @@ class Generated:
         return plan_text(self.data)
 
 
-@dataclass(frozen=True, slots=True)
-class Checked:
-    """How a plan file compares with what its model folder gives.
-
-    `differences` are the fields that differ in meaning; `refused` is what the loader refuses the file for, "" when it
-    takes it; `notes` are the loader's.
-    """
-
-    differences: tuple[Difference, ...]
-    refused: str = ""
-    notes: tuple[str, ...] = ()
-
-    @property
-    def current(self) -> bool:
-        """Whether the file is sound and says what its model folder gives."""
-        return not self.differences and not self.refused
-
-
 def generate_plan(model_dir: Path, options: Options | None = None) -> Generated:
     """Generate the plan of a model folder with model.q4nx and config.json; the same inputs give the same bytes.
 
@@ -94,62 +74,32 @@ def generate_plan(model_dir: Path, options: Options | None = None) -> Generated:
     layout, chunk_kind = _layout(read, dims, options, notes)
     tag = _tag(layout, options)
     gate_up = _gate_up(read, dims, tag, options)
-    data = {
+    stated = {
         "format": contract.PLAN_FORMAT,
         FREE_TEXT: GENERATED_BY,
-        "model": {"hidden": read.hidden, "layers": len(read.layers), "arch": dims.arch},
-        "container": {
-            "layout": layout,
-            "chunk_kind": chunk_kind,
-            "pb16i": layout in _TERNARY_LAYOUTS,
-            "tile_order": contract.TILE_ORDERS[0],
-        },
-        "fusion": {"gate_up": gate_up},
-        "prefill": {"M": contract.PREFILL_M},
-        "decode": _decode(tag, options),
-        "kernels": {"tag": tag},
-        "attention": {"mode": _attention_mode(model_dir)},
-        **_batched_experts(read, dims, tag, gate_up, options),
+        "model.hidden": read.hidden,
+        "model.layers": len(read.layers),
+        "model.arch": dims.arch,
+        "container.layout": layout,
+        "container.chunk_kind": chunk_kind,
+        "container.pb16i": layout in _TERNARY_LAYOUTS,
+        "fusion.gate_up": gate_up,
+        "decode.enabled": options.decode,
+        "decode.dirs": _decode_directories(),
+        "decode.sealed_elf": contract.SEALED_ELF if options.decode and tag == contract.SEALED_TAG else "",
+        "kernels.tag": tag,
+        "attention.mode": _attention_mode(model_dir),
         "layers": [_layer_data(layer, gate_up) for layer in read.layers],
     }
+    data = written_fields(stated | _batched_experts(read, dims, tag, gate_up, options))
     plan = parse_plan(data)
     plan_requirements(plan, model_dir.name)
     return Generated(data, plan, tuple(dict.fromkeys((*notes, *_unread(container)))))
 
 
-def plan_text(data: Mapping[str, Any]) -> str:
-    """Return a plan as text: keys in the order given, two-space indent, one line a layer."""
-    layers = ",\n".join(f"    {json.dumps(layer)}" for layer in data["layers"])
-    head = json.dumps({key: value for key, value in data.items() if key != "layers"}, indent=2)
-    return f'{head[:-2]},\n  "layers": [\n{layers}\n  ]\n}}\n'
-
-
 def write_plan(path: Path, generated: Generated) -> None:
     """Write a generated plan: whole or not at all."""
     write_atomic(path, generated.text.encode())
-
-
-def check_plan(path: Path, generated: Generated) -> Checked:
-    """Compare the plan at `path` with a freshly generated one, and try it on the loader and the requirements.
-
-    What the engine reads alike counts as equal: white space, order, fields left out for their default, `generated_by`.
-    A field the loader ignores is a difference. Raises `Refused` when the file is absent or no JSON.
-    """
-    written = read_strict_json(path, limit=MAX_PLAN_BYTES)
-    try:
-        plan = load_plan(path)
-        plan_requirements(plan, path.parent.name)
-    except Refused as error:
-        return Checked(differences(_meaning(written), _meaning(generated.data)), str(error))
-    old, new = (
-        _meaning(with_defaults(data, plan_fields(read)))
-        for data, read in ((written, plan), (generated.data, generated.plan))
-    )
-    return Checked(differences(old, new), notes=plan.notes)
-
-
-def _meaning(data: Any) -> Any:
-    return {key: value for key, value in data.items() if key != FREE_TEXT} if isinstance(data, dict) else data
 
 
 def _disagreements(read: ReadLayers, dims: Dimensions) -> Iterator[str]:
@@ -227,10 +177,8 @@ def _exists(folder: Path, role: str, K: int, N: int, tag: str) -> bool:
     return os.path.isfile(file) and os.path.getsize(file) > 0
 
 
-def _decode(tag: str, options: Options) -> dict[str, Any]:
-    dirs = [{"root": "model", "path": contract.DECODE_DIRECTORY}, {"root": "kernels", "path": "."}]
-    sealed = contract.SEALED_ELF if options.decode and tag == contract.SEALED_TAG else ""
-    return {"M": contract.DECODE_M, "enabled": options.decode, "dirs": dirs, "sealed_elf": sealed}
+def _decode_directories() -> list[dict[str, str]]:
+    return [{"root": "model", "path": contract.DECODE_DIRECTORY}, {"root": "kernels", "path": "."}]
 
 
 def _attention_mode(model_dir: Path) -> str:
@@ -243,10 +191,8 @@ def _attention_mode(model_dir: Path) -> str:
     return str(mode)
 
 
-def _batched_experts(
-    read: ReadLayers, dims: Dimensions, tag: str, gate_up: str, options: Options
-) -> dict[str, dict[str, Any]]:
-    """Return the moe section, by the engine's probe: the pair of wide files lies in the kernel directory."""
+def _batched_experts(read: ReadLayers, dims: Dimensions, tag: str, gate_up: str, options: Options) -> dict[str, Any]:
+    """Return the fields of the moe section, by the engine's probe: the wide pair lies in the kernel directory."""
     experts = dims.experts
     if experts is None:
         return {}
@@ -265,8 +211,8 @@ def _batched_experts(
         and len(designs) + 2 <= contract.MAX_DESIGNS
         and all(_exists(folder, role, K, N, tag) for role in ("G", "U"))
     )
-    pair = {"enabled": True, "K": K, "N": N} if enabled else {"enabled": False, "K": 0, "N": 0}
-    return {"moe": {"batched_expert_gu": pair}}
+    pair = {"enabled": enabled, "K": K if enabled else 0, "N": N if enabled else 0}
+    return {f"moe.batched_expert_gu.{key}": value for key, value in pair.items()}
 
 
 def _roles(key: str, gate_up: str) -> Iterable[str]:
