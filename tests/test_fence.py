@@ -27,7 +27,7 @@ BELOW: dict[str, set[str]] = {
     "store": {"io", "engine", "families"},
     "targets": {"io", "hardware", "engine", "design", "lint", "families", "store"},
     "work": {"io", "hardware", "engine", "design", "lint", "families", "models", "store", "targets"},
-    "studies": {"io", "engine", "models"},
+    "studies": {"io", "hardware", "engine", "design", "families", "models"},
     "cli": {"io", "hardware", "engine", "design", "lint", "families", "models", "store", "targets", "work", "studies"},
 }
 # The entry point of `python -m elfkiln`.

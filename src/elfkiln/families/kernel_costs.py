@@ -65,10 +65,17 @@ def matmul_cycles(entry: str, m: int, k: int, n: int) -> tuple[float, float, flo
     """
     for row in KERNEL_COSTS:
         if row.entry == entry and m in row.rows:
-            blocks = (m / row.block[0]) * (n / row.block[1])
-            central, low, high = (
-                blocks * (base + step * k / 8) for base, step in zip(row.base, row.step, strict=True)
-            )
-            return central, low, high
+            return _cycles(row, m, k, n)
     known = ", ".join(f"{row.entry} at {'/'.join(map(str, row.rows))} rows" for row in KERNEL_COSTS)
     raise KeyError(f"no cycles are known of {entry} at {m} rows; the table has {known}")
+
+
+def block_cycles(entry: str, m: int, k: int, n: int) -> float:
+    """Return the central cycles of an entry's first row over a tile of any m, as published tiles have; `KeyError`."""
+    return _cycles(next(row for row in KERNEL_COSTS if row.entry == entry), m, k, n)[0]
+
+
+def _cycles(row: KernelCost, m: int, k: int, n: int) -> tuple[float, float, float]:
+    blocks = (m / row.block[0]) * (n / row.block[1])
+    central, low, high = (blocks * (base + step * k / 8) for base, step in zip(row.base, row.step, strict=True))
+    return central, low, high
