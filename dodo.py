@@ -28,6 +28,12 @@ COMPARE_OPTIONS = (
     # Last, as it takes two: doit gives it the first, and the second is the first of the words that follow.
     {"name": "control", "long": "control", "type": str, "default": "", "help": "two more logs of A's build: C1 C2"},
 )
+PREDICT_OPTIONS = (
+    {"name": "validate", "long": "validate", "type": bool, "default": False, "help": "against published points"},
+    {"name": "compare", "long": "compare", "type": str, "default": "", "help": "another layout or design"},
+    {"name": "baseline", "long": "baseline", "type": str, "default": "", "help": "the gate's file"},
+    {"name": "write-baseline", "long": "write-baseline", "type": str, "default": "", "help": "write the gate's file"},
+)
 VERBS: dict[str, tuple[str, bool, tuple[dict[str, Any], ...]]] = {
     "elfs": ("build, check and register every ELF of model=", False, (JOBS, REBUILD)),
     "check-missing": ("say which ELFs of model= are missing or damaged", False, ()),
@@ -35,6 +41,7 @@ VERBS: dict[str, tuple[str, bool, tuple[dict[str, Any], ...]]] = {
     "install": ("put the ELFs of model= into dir=", False, ()),
     "resolve": ("say which file the engine would open for a NAME of plan= or model=", True, ()),
     "report": ("report launches, bytes and predicted wait of a decode step of plan= or model=", False, ()),
+    "predict": ("predict the time of model= or of a DESIGN.mlir", True, PREDICT_OPTIONS),
     "plan": ("write or check the plan.json of a model folder, dir=", False, PLAN_OPTIONS),
     "diff": ("compare what two plans or models ask for", True, ()),
     "kv-gate": ("measure the arithmetic of an int8 key cache", False, ()),

@@ -20,6 +20,7 @@ VERBS: dict[str, str] = {
     "list": "list_models",
     "lookup": "lookup",
     "plan": "plan",
+    "predict": "predict",
     "toolchain": "toolchain",
     "report": "report",
     "resolve": "resolve",

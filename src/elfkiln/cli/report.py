@@ -6,7 +6,8 @@ from elfkiln.cli.arguments import Arguments, Spec
 from elfkiln.cli.common import MODEL, PLAN, ROOT, TARGET, planned_model, print_json, project_of, sets_of
 from elfkiln.errors import EXIT_DONE, Refused, refusal
 from elfkiln.models.catalogue import model_dimensions
-from elfkiln.work.report import decode_report
+from elfkiln.models.requirement import RequirementSet
+from elfkiln.work.report import DecodeReport, decode_report
 
 HELP = "report launches, weight bytes per token and layout, and the predicted device wait of a decode step"
 EXPERTS = {"experts": "how often a layer's MLP runs for a token: the chosen experts of a mixture (default: 1)"}
@@ -16,18 +17,7 @@ SPEC = Spec(keys=MODEL | PLAN | VOCABULARY | EXPERTS | TARGET | ROOT)
 
 def run(arguments: Arguments) -> int:
     """Print the report of one model or plan."""
-    project = project_of(arguments)
-    planned = planned_model(project, arguments, "report")
-    if planned is not None:
-        wanted, hidden, layers = planned.wanted, planned.plan.hidden, len(planned.plan.layers)
-    else:
-        model = arguments.keys.get("model", "")
-        if model in ("", "all"):
-            raise Refused("report: takes model=NAME or plan=PATH")
-        (wanted,) = sets_of(project, arguments, "report")
-        hidden, layers = model_dimensions(project, model)
-    vocabulary, experts = _count(arguments, "vocab", 0), _count(arguments, "experts", 1) or 1
-    report = decode_report(wanted, hidden=hidden, layers=layers, vocabulary=vocabulary, experts=experts)
+    _, _, report = report_of(arguments, "report")
     if arguments.json:
         print_json(report.to_json())
     else:
@@ -35,10 +25,27 @@ def run(arguments: Arguments) -> int:
     return EXIT_DONE
 
 
+def report_of(arguments: Arguments, verb: str) -> tuple[RequirementSet, int, DecodeReport]:
+    """Return what one model or plan asks for, its hidden size, and its report."""
+    project = project_of(arguments)
+    planned = planned_model(project, arguments, verb)
+    if planned is not None:
+        wanted, hidden, layers = planned.wanted, planned.plan.hidden, len(planned.plan.layers)
+    else:
+        model = arguments.keys.get("model", "")
+        if model in ("", "all"):
+            raise Refused(f"{verb}: takes model=NAME or plan=PATH")
+        (wanted,) = sets_of(project, arguments, verb)
+        hidden, layers = model_dimensions(project, model)
+    vocabulary, experts = _count(arguments, "vocab", 0), _count(arguments, "experts", 1) or 1
+    report = decode_report(wanted, hidden=hidden, layers=layers, vocabulary=vocabulary, experts=experts)
+    return wanted, hidden, report
+
+
 def _count(arguments: Arguments, key: str, least: int) -> int | None:
     text = arguments.keys.get(key)
     if text is None:
         return None
     if not (text.isascii() and text.isdigit() and len(text) <= 9 and int(text) >= least):
-        raise refusal(f"report: {key}={text}", expected=f"a number from {least}", found=repr(text))
+        raise refusal(f"{key}={text}", expected=f"a number from {least}", found=repr(text))
     return int(text)

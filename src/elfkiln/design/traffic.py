@@ -10,7 +10,19 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from elfkiln.design.model import Acquire, Call, Core, Design, Fifo, Link, Loop, ObjectRef, Sequence, StartTask, Statement
+from elfkiln.design.model import (
+    Acquire,
+    Call,
+    Core,
+    Design,
+    Fifo,
+    Link,
+    Loop,
+    ObjectRef,
+    Sequence,
+    StartTask,
+    Statement,
+)
 from elfkiln.design.patterns import pattern_of, task_dims
 
 

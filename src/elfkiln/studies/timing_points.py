@@ -178,7 +178,9 @@ def points() -> Iterator[Point]:
         modelled = (fills + drains) * 1e6 / constant("fabric-both").value * 1e6
         yield Point("streaming", name, "us", published, modelled, False, source)
     for name, (m, k, n), published, fitted, source in _KERNELS:
-        yield Point("kernel", name, "MAC/cycle", published, m * k * n / block_cycles("matmul_i8_i32", m, k, n), fitted, source)
+        yield Point(
+            "kernel", name, "MAC/cycle", published, m * k * n / block_cycles("matmul_i8_i32", m, k, n), fitted, source
+        )
 
 
 def root_mean_square(found: Iterable[Point]) -> float:

@@ -12,7 +12,7 @@ was run on a device: what comes out is a prediction, with the range that the sou
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -21,7 +21,7 @@ from elfkiln.design.traffic import Traffic, Transfer, traffic_of
 from elfkiln.engine.contract import ARGUMENT_B, ARGUMENT_C
 from elfkiln.errors import Refused
 from elfkiln.families.kernel_costs import matmul_cycles
-from elfkiln.hardware.timing import Constant, constant
+from elfkiln.hardware.timing import constant
 
 Resource = Literal["core", "stream", "channel", "fabric", "controller"]
 
@@ -109,7 +109,9 @@ def predict_design(design: Design) -> tuple[Prediction, ...]:
 
     Raises `Refused` when there is none, or when its taps, kernels or objects are not those of a GEMM.
     """
-    found = tuple(predict_sequence(design, one) for one in design.sequences if len(one.arguments) > ARGUMENT_C)
+    # A sealed design's first sequence only loads the PDI.
+    moving = (one for one in design.sequences if one.tasks and len(one.arguments) > ARGUMENT_C)
+    found = tuple(predict_sequence(design, one) for one in moving)
     if not found:
         raise Refused(f"{design.name}: expected a sequence with arguments A, B and C, found none to predict")
     return found
@@ -126,19 +128,19 @@ def predict_sequence(design: Design, sequence: Sequence) -> Prediction:
     except (ValueError, KeyError) as error:
         raise Refused(f"{sequence.name}: the model of time cannot follow it: {error}") from error
     parts = (*launch.fills, *launch.drains)
-    busy = busy_seconds(launch, _central)
+    busy = busy_seconds(launch, CENTRAL)
     binds, following = sorted(busy, key=lambda resource: -busy[resource])[:2]
     full = int(constant("full-run").value)
-    seconds = launch_seconds(launch, _central)
+    seconds = launch_seconds(launch, CENTRAL)
     return Prediction(
         sequence.name,
         seconds,
-        min(seconds, launch_seconds(launch, _low)),
-        max(seconds, launch_seconds(launch, _high), launch_seconds(launch, _high, one_channel=True)),
+        min(seconds, launch_seconds(launch, LOW)),
+        max(seconds, launch_seconds(launch, HIGH), launch_seconds(launch, ONE_CHANNEL)),
         busy,
         binds,
         following,
-        launch_seconds(launch, _central, free=binds),
+        launch_seconds(launch, CENTRAL, free=binds),
         sum(one.bytes for one in parts) / constant("fabric-both").value,
         launch.tasks,
         launch.groups,
@@ -151,56 +153,55 @@ def predict_sequence(design: Design, sequence: Sequence) -> Prediction:
     )
 
 
-Reading = Callable[[Constant], float]
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Which end of every constant's range is taken, and how a short run is read (see `launch_seconds`)."""
+
+    end: Literal["value", "low", "high"]
+    one_channel: bool = False
+
+    def __call__(self, name: str) -> float:
+        """Return the constant's value at this end."""
+        return float(getattr(constant(name), self.end))
 
 
-def _central(row: Constant) -> float:
-    return row.value
+CENTRAL, LOW, HIGH = Reading("value"), Reading("low"), Reading("high")
+ONE_CHANNEL = Reading("high", one_channel=True)
 
 
-def _low(row: Constant) -> float:
-    return row.low
-
-
-def _high(row: Constant) -> float:
-    return row.high
-
-
-def launch_seconds(
-    launch: Launch, reading: Reading, *, one_channel: bool = False, free: Resource | None = None
-) -> float:
+def launch_seconds(launch: Launch, reading: Reading, *, free: Resource | None = None) -> float:
     """Return the time of one launch in seconds, without the launch itself.
 
-    `reading` picks the value of each constant's range. With `one_channel` short runs cost what they would if one shim
-    channel were the limit. `free` is a resource that is taken to cost nothing.
+    Short runs cost the whole array `run` each, or, read as `one_channel`, the channel that makes them `run-channel`:
+    published figures allow both. `free` is a resource that is taken to cost nothing.
     """
-    step = _step_seconds(launch, reading, one_channel=one_channel)
+    step = _step_seconds(launch, reading)
     if free in step:
         step[free] = 0.0
-    both = sum(one.bytes for one in (*launch.fills, *launch.drains)) / reading(constant("fabric-both"))
-    controller = 0.0 if free == "controller" else launch.tasks * reading(constant("task"))
+    both = sum(one.bytes for one in (*launch.fills, *launch.drains)) / reading("fabric-both")
+    controller = 0.0 if free == "controller" else launch.tasks * reading("task")
     c_fabric = 0.0 if free == "fabric" else _fabric(launch.drains, "fabric-write", reading) / launch.groups
-    group = launch.steps * max(step.values()) + _c_stall(launch, reading) + reading(constant("c-shown")) * c_fabric
+    group = launch.steps * max(step.values()) + _c_stall(launch, reading) + reading("c-shown") * c_fabric
     return max(controller, 0.0 if free == "fabric" else both, launch.groups * group)
 
 
 def busy_seconds(launch: Launch, reading: Reading) -> dict[Resource, float]:
     """Return for how many seconds of a launch each resource is busy."""
-    step = _step_seconds(launch, reading, one_channel=False)
+    step = _step_seconds(launch, reading)
     turns = launch.groups * launch.steps
     busy: dict[Resource, float] = {resource: turns * seconds for resource, seconds in step.items()}
     busy["stream"] += launch.groups * launch.c_tile_bytes / _stream_rate(reading)
-    busy["fabric"] += _fabric(launch.drains, "fabric-write", reading) * reading(constant("c-shown"))
-    busy["controller"] = launch.tasks * reading(constant("task"))
+    busy["fabric"] += _fabric(launch.drains, "fabric-write", reading) * reading("c-shown")
+    busy["controller"] = launch.tasks * reading("task")
     return busy
 
 
-def _step_seconds(launch: Launch, reading: Reading, *, one_channel: bool) -> dict[Resource, float]:
+def _step_seconds(launch: Launch, reading: Reading) -> dict[Resource, float]:
     """Return what one step costs each resource that works step by step."""
-    clock, turns = reading(constant("clock")), launch.groups * launch.steps
-    cycles = launch.core_cycles[{_central: 0, _low: 1, _high: 2}[reading]] + reading(constant("lock"))
-    full, short = int(constant("full-run").value), reading(constant("run-channel")) if one_channel else 0.0
-    channels = [one.bytes / reading(constant("channel")) + one.short_runs(full) * short for one in launch.fills]
+    clock, turns = reading("clock"), launch.groups * launch.steps
+    cycles = launch.core_cycles[("value", "low", "high").index(reading.end)] + reading("lock")
+    full, short = int(constant("full-run").value), reading("run-channel") if reading.one_channel else 0.0
+    channels = [one.bytes / reading("channel") + one.short_runs(full) * short for one in launch.fills]
     return {
         "core": cycles / clock,
         "stream": launch.stream_bytes / _stream_rate(reading),
@@ -210,19 +211,19 @@ def _step_seconds(launch: Launch, reading: Reading, *, one_channel: bool) -> dic
 
 
 def _stream_rate(reading: Reading) -> float:
-    return reading(constant("stream")) * reading(constant("clock"))
+    return reading("stream") * reading("clock")
 
 
 def _fabric(transfers: tuple[Transfer, ...], rate: str, reading: Reading) -> float:
     """Return the seconds that the whole array's fabric needs for transfers: their bytes, and their short runs."""
     full = int(constant("full-run").value)
     runs = sum(one.short_runs(full) for one in transfers)
-    return sum(one.bytes for one in transfers) / reading(constant(rate)) + runs * reading(constant("run"))
+    return sum(one.bytes for one in transfers) / reading(rate) + runs * reading("run")
 
 
 def _c_stall(launch: Launch, reading: Reading) -> float:
     """Return what a core waits in each group: its one tile of C is sent away and zeroed before the next begins."""
-    return launch.c_tile_bytes / _stream_rate(reading) + reading(constant("c-group"))
+    return launch.c_tile_bytes / _stream_rate(reading) + reading("c-group")
 
 
 def _matmul(design: Design, traffic: Traffic) -> tuple[Kernel, int, int]:
@@ -234,13 +235,13 @@ def _matmul(design: Design, traffic: Traffic) -> tuple[Kernel, int, int]:
         if one.calls and sum(isinstance(parameter, MemRef) for parameter in kernels[one.kernel].parameters) == 3
     ]
     if len(found) != 1:
-        raise ValueError(f"expected one kernel over tiles of A, B and C, equally often on each core, found {len(found)}")
+        raise ValueError(
+            f"expected one kernel over tiles of A, B and C, equally often on each core, found {len(found)}"
+        )
     return found[0]
 
 
-def _launch_of(
-    design: Design, traffic: Traffic, calls: int, cycles: tuple[float, float, float], c_tile: int
-) -> Launch:
+def _launch_of(design: Design, traffic: Traffic, calls: int, cycles: tuple[float, float, float], c_tile: int) -> Launch:
     fills = tuple(one for one in traffic.transfers if one.into_array)
     drains = tuple(one for one in traffic.transfers if not one.into_array)
     carried = dict(traffic.fifo_bytes)
