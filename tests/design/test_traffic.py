@@ -10,7 +10,7 @@ from elfkiln.design.reader import read_design
 from elfkiln.design.traffic import traffic_of
 from gemm_designs import Shape, panel_b8, panel_rm
 from projects import CHECKOUT
-from small_designs import copy_one_core
+from simulating import example
 
 # The panel designs of docs: 17 groups of 80 K tiles on 8 columns.
 TWIN = Shape(16, 5120, 17408, 1, 8, m=16, depths=(2, 4, 2, 1, 1))
@@ -85,7 +85,7 @@ def test_a_distribute_shares_out():
 
 
 def test_a_design_that_copies_moves_what_it_copies():
-    design = copy_one_core()
+    design = read_design(example("copy_one_core"))
     traffic = traffic_of(design, design.sequences[0])
     fills, drains = ([one for one in traffic.transfers if one.into_array is into] for into in (True, False))
     assert sum(one.bytes for one in fills) == sum(one.bytes for one in drains) > 0
