@@ -41,6 +41,7 @@ VERBS: dict[str, tuple[str, bool, tuple[dict[str, Any], ...]]] = {
     "install": ("put the ELFs of model= into dir=", False, ()),
     "resolve": ("say which file the engine would open for a NAME of plan= or model=", True, ()),
     "report": ("report launches, bytes and predicted wait of a decode step of plan= or model=", False, ()),
+    "draw": ("draw a NAME or a DESIGN.mlir as SVG", True, ()),
     "predict": ("predict the time of model= or of a DESIGN.mlir", True, PREDICT_OPTIONS),
     "plan": ("write or check the plan.json of a model folder, dir=", False, PLAN_OPTIONS),
     "diff": ("compare what two plans or models ask for", True, ()),

@@ -8,6 +8,7 @@ import pytest
 
 from elfkiln.cli import main
 from elfkiln.studies.timing_points import PAPER_GEMMS, contiguous_rate, points, root_mean_square, tile_tasks
+from projects import CHECKOUT
 
 
 def held_out(group):
@@ -46,3 +47,11 @@ def test_the_verb_prints_every_residual(capsys):
     assert main(["predict", "--validate"]) == 0
     out = capsys.readouterr().out
     assert out.count("held out") >= 20
+
+
+def test_the_page_quotes_the_residuals():
+    page = (CHECKOUT / "docs" / "performance.md").read_text()
+    for point in points():
+        assert (
+            f"| {point.what} | {point.published:g} {point.unit} | {point.modelled:.2f} | {point.error:+.1%} |" in page
+        )

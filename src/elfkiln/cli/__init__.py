@@ -11,6 +11,7 @@ VERBS: dict[str, str] = {
     "compare-runs": "compare_runs",
     "cross-check": "cross_check",
     "diff": "diff",
+    "draw": "draw",
     "elfs": "elfs",
     "explain": "explain",
     "inspect": "inspect",

@@ -7,13 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from elfkiln.cli.arguments import Arguments, Spec
-from elfkiln.cli.common import LAYOUT, MODEL, PLAN, ROOT, TARGET, print_json, project_of
+from elfkiln.cli.common import LAYOUT, MODEL, PLAN, ROOT, TARGET, print_json, project_of, target_of
 from elfkiln.cli.report import EXPERTS, VOCABULARY, report_of
-from elfkiln.design.model import Design
-from elfkiln.design.reader import MAX_CHARACTERS, read_design
 from elfkiln.errors import EXIT_DIFFERS, EXIT_DONE, Refused
-from elfkiln.io.files import read_regular
 from elfkiln.studies.timing_points import Point, points, root_mean_square
+from elfkiln.work.named_design import named_design
 from elfkiln.work.predict import Prediction, predict_design
 from elfkiln.work.predict_baseline import compare_baseline, predicted_table, read_baseline, write_baseline
 from elfkiln.work.predict_token import ModelPrediction, predict_model
@@ -27,7 +25,7 @@ SPEC = Spec(
         "--baseline": "fail when a predicted time rises by more than 2 % over this file's, or binds elsewhere",
         "--write-baseline": "write the predicted times to this file",
     },
-    words=("DESIGN.mlir",),
+    words=("NAME.elf|DESIGN.mlir",),
     optional_words=1,
 )
 
@@ -42,12 +40,14 @@ def run(arguments: Arguments) -> int:
 
 
 def _designs(arguments: Arguments) -> int:
-    if arguments.keys:
-        raise Refused(f"predict: a file or {next(iter(arguments.keys))}=, not both")
+    for key in arguments.keys.keys() - {"root", "target"}:
+        raise Refused(f"predict: a design or {key}=, not both")
     if "--baseline" in arguments.valued or "--write-baseline" in arguments.valued:
         raise Refused("predict: a baseline is of names; give model= or plan=")
     files = [arguments.words[0], *([arguments.valued["--compare"]] if "--compare" in arguments.valued else [])]
-    found = {file: predict_design(_read(Path(file))) for file in files}
+    project = project_of(arguments)
+    target = target_of(project, arguments)
+    found = {file: predict_design(named_design(project, target, file)) for file in files}
     if arguments.json:
         print_json({file: [one.to_json() for one in predictions] for file, predictions in found.items()})
         return EXIT_DONE
@@ -58,11 +58,6 @@ def _designs(arguments: Arguments) -> int:
         for first, second in zip(*found.values(), strict=False):
             print(f"{Path(files[1]).name} takes {second.seconds / first.seconds:.2f} of {Path(files[0]).name}'s time")
     return EXIT_DONE
-
-
-def _read(path: Path) -> Design:
-    data = read_regular(path, limit=MAX_CHARACTERS, remedy="give the generic MLIR of a design")
-    return read_design(data.decode("utf-8", "replace"), name=path.name)
 
 
 def _models(arguments: Arguments) -> int:
