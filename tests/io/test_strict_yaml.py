@@ -5,7 +5,7 @@ import os
 import pytest
 
 from elfkiln.errors import Refused
-from elfkiln.io.strict_yaml import MAX_BYTES, parse_strict_yaml, read_strict_yaml
+from elfkiln.io.strict_yaml import MAX_BYTES, MAX_DEPTH, parse_strict_yaml, read_strict_yaml
 
 
 def refused(text):
@@ -35,10 +35,28 @@ def test_values_keep_their_lines_and_quoting():
         ("a: \x00\n", "expected YAML"),
         ("", "expected a mapping, found an empty file"),
         ("a: " + "[" * 17 + "]" * 17, "at most 16 levels"),
+        ("[" * 20_000, "nesting"),
+        ("- " * 20_000 + "x", "at most 16 levels"),
+        ("a: *b\n", "line 1: expected no anchors and aliases"),
+        ("- &a x\n", "line 1: expected no anchors and aliases"),
+        ("\0", "expected YAML"),
     ],
 )
 def test_refusals_name_file_and_line(text, said):
     assert said in refused(text)
+
+
+def test_nesting_up_to_the_limit_is_read():
+    value = parse_strict_yaml("[" * MAX_DEPTH + "x" + "]" * MAX_DEPTH, "t.yaml")
+    for _ in range(MAX_DEPTH):
+        (value,) = value.value
+    assert value.value == "x"
+
+
+@pytest.mark.parametrize("text", ["8", "true", "~", "0x10", "x y"])
+def test_only_unquoted_scalars_are_plain(text):
+    quoted = parse_strict_yaml(f"- {text}\n- '{text}'\n- \"{text}\"\n- |-\n  {text}\n", "t.yaml").value
+    assert [(item.value, item.plain) for item in quoted] == [(text, True), *[(text, False)] * 3]
 
 
 def test_an_alias_bomb_is_refused_at_its_first_anchor():
@@ -53,9 +71,10 @@ def test_an_alias_bomb_is_refused_at_its_first_anchor():
 def test_files_that_cannot_be_read_are_refused(tmp_path):
     for name, make, said in (
         ("absent.yaml", lambda _: None, "missing"),
-        ("folder.yaml", lambda path: path.mkdir(), "Is a directory"),
+        ("folder.yaml", lambda path: path.mkdir(), "not a regular file (a folder)"),
         ("long.yaml", lambda path: path.write_text("a: " + "x" * MAX_BYTES), "at most 262144 bytes"),
         ("latin.yaml", lambda path: path.write_bytes(b"a: \xe4\n"), "byte 3 is not UTF-8"),
+        ("pipe.yaml", os.mkfifo, "not a regular file (a pipe)"),
     ):
         make(tmp_path / name)
         with pytest.raises(Refused) as caught:

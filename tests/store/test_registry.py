@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import yaml
@@ -88,16 +90,21 @@ def test_a_clash_in_the_file_itself_is_found(tmp_path):
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("", "schema"),
-        ("[1, 2]", "schema"),
-        ("schema: other/1\ntargets: {}\n", "expected elfkiln-registry/1, found other/1"),
+        ("", "registry.yaml: expected a mapping, found an empty file"),
+        ("[1, 2]", "registry.yaml line 1: expected a mapping, found a list of 2"),
+        ("targets: {}\n", "schema: expected elfkiln-registry/1, found nothing"),
+        ("schema: other/1\ntargets: {}\n", "expected elfkiln-registry/1, found 'other/1'"),
         ("schema: elfkiln-registry/1\ntargets: 3\n", "targets"),
         ("schema: elfkiln-registry/1\ntargets: {sim: []}\n", "targets.sim"),
         ("schema: elfkiln-registry/1\ntargets: {sim: {x.elf: 3}}\n", "sim/x.elf"),
         ("schema: elfkiln-registry/1\ntargets: {sim: {x.elf: {elf: sha256:00}}}\n", "expected the fields"),
-        ("a: [", "not YAML"),
-        ("!!python/object/apply:os.system ['false']", "not YAML"),
-        ("\x00", "not YAML"),
+        ("schema: elfkiln-registry/1\ntargets: {sim: {x.elf: {1: 2}}}\n", "found 1"),
+        ("a: [", "registry.yaml line 2: expected YAML"),
+        ("!!python/object/apply:os.system ['false']", "expected no tags"),
+        ("\x00", "expected YAML"),
+        ("a: &a [x, x]\nb: *a\n", "line 1: expected no anchors"),
+        ("- " * 20_000 + "x", "levels"),
+        ("[" * 20_000, "nesting"),
     ],
 )
 def test_what_does_not_fit_is_one_line_that_names_it(tmp_path, text, says):
@@ -107,16 +114,19 @@ def test_what_does_not_fit_is_one_line_that_names_it(tmp_path, text, says):
         load_registry(path)
     assert says in str(raised.value)
     assert "\n" not in str(raised.value)
+    assert str(raised.value).endswith("restore it from the repository")
 
 
 @pytest.mark.parametrize(
     ("field", "value", "says"),
     [
-        ("elf", "sha256:../../../etc/passwd", "expected 64 lower-case hex digits"),
+        ("elf", "sha256:../../../etc/passwd", "expected sha256:<64 lower-case hex digits>"),
         ("elf", 3, "expected sha256:"),
-        ("size", 0, "size: expected a positive integer, found 0"),
+        ("size", 0, "size: expected a whole number of at least 1, found 0"),
         ("size", True, "size"),
         ("columns", "8", "columns"),
+        ("size", 10**400, "size: expected a whole number"),
+        ("size", 1e999, "size: expected a whole number of at least 1, found '.inf'"),
     ],
 )
 def test_a_bad_field_of_an_entry_is_named(tmp_path, field, value, says):
@@ -139,7 +149,7 @@ def test_the_geometries_of_a_sealed_elf_are_checked(tmp_path, value):
     table["targets"]["sim"][key]["sealed"] = value
     path = tmp_path / "registry.yaml"
     path.write_text(yaml.safe_dump(table))
-    with pytest.raises(Refused, match="sealed: expected a list of <K>x<N>"):
+    with pytest.raises(Refused, match=r"sealed(\[[01]\])?: expected (a list of at least 1|<K>x<N>|a text)"):
         load_registry(path)
 
 
@@ -147,7 +157,7 @@ def test_a_key_given_twice_is_refused(tmp_path):
     text = dump_registry(Registry({"sim": {G: entry("a")}})).decode()
     path = tmp_path / "registry.yaml"
     path.write_text(text + text[text.index(f"    {G}:") :])
-    with pytest.raises(Refused, match=f"key {G} stands twice"):
+    with pytest.raises(Refused, match=rf"line 12: {G}: expected each key once"):
         load_registry(path)
 
 
@@ -155,6 +165,22 @@ def test_a_name_that_is_no_artifact_name_is_refused(tmp_path):
     path = tmp_path / "registry.yaml"
     path.write_bytes(dump_registry(Registry({"sim": {G: entry("a")}})).replace(b"full_i8_G", b"../full_i8_G"))
     with pytest.raises(Refused, match="sim/"):
+        load_registry(path)
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo, lambda path: path.symlink_to("/dev/zero")])
+def test_what_is_no_file_is_neither_waited_for_nor_read_without_end(tmp_path, make):
+    path = tmp_path / "registry.yaml"
+    make(path)
+    with pytest.raises(Refused, match=r"not a regular file \(.*restore it"):
+        load_registry(path)
+
+
+def test_a_registry_of_a_terabyte_is_refused_by_its_size(tmp_path):
+    path = tmp_path / "registry.yaml"
+    with path.open("wb") as stream:
+        stream.truncate(1 << 40)
+    with pytest.raises(Refused, match="at most 67108864 bytes"):
         load_registry(path)
 
 

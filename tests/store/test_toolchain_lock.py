@@ -37,12 +37,16 @@ def test_any_edit_of_a_target_changes_its_digest_and_no_other(tmp_path):
     ("text", "says"),
     [
         ("", "schema"),
-        ("schema = ", "not readable as TOML"),
-        (GOOD.replace("toolchain/1", "toolchain/2"), "expected elfkiln-toolchain/1, found elfkiln-toolchain/2"),
-        (GOOD.replace('"sim"\n[', '"gpu"\n['), "default_target: expected one of npu2, sim, found gpu"),
+        ("schema = ", "expected TOML"),
+        (GOOD.replace("toolchain/1", "toolchain/2"), "expected elfkiln-toolchain/1, found 'elfkiln-toolchain/2'"),
+        (GOOD.replace('"sim"\n[', '"gpu"\n['), "default_target: expected one of npu2, sim, found 'gpu'"),
         ('schema = "elfkiln-toolchain/1"\ndefault_target = "sim"\n', "target"),
         ('schema = "elfkiln-toolchain/1"\ndefault_target = "sim"\ntarget = 3\n', "target"),
-        ('schema = "elfkiln-toolchain/1"\ndefault_target = "sim"\n[target]\nsim = 3\n', "target"),
+        ('schema = "elfkiln-toolchain/1"\ndefault_target = "sim"\n[target]\nsim = 3\n', "target.sim: expected a table"),
+        (GOOD + "x = 1e999\n", "target.npu2.x: expected a text, a finite number"),
+        (GOOD + "x = 1979-05-27\n", "target.npu2.x: expected a text, a finite number"),
+        (GOOD + "x = " + "[" * 20_000, "deeper nesting"),
+        ("\0", "expected TOML"),
     ],
 )
 def test_what_does_not_fit_is_one_line(tmp_path, text, says):

@@ -10,8 +10,8 @@ from elfkiln.cli.arguments import Arguments, Spec
 from elfkiln.cli.common import print_json
 from elfkiln.design.reader import MAX_CHARACTERS, design_digest, read_design
 from elfkiln.design.run_generator import run_generator
-from elfkiln.errors import EXIT_DONE, Refused
-from elfkiln.io.files import read_regular
+from elfkiln.errors import EXIT_DONE
+from elfkiln.io.reading import read_text
 
 HELP = "run an IRON generator without the real aie package and print its design as generic MLIR"
 SPEC = Spec(words=("FILE.py",))
@@ -20,7 +20,7 @@ SPEC = Spec(words=("FILE.py",))
 def run(arguments: Arguments) -> int:
     """Print the design that the generator FILE.py makes; with --json also its digest and what is in it."""
     path = Path(arguments.words[0])
-    program = _program(path)
+    program = read_text(path, limit=MAX_CHARACTERS, remedy="name a Python file that builds a design")
     with tempfile.TemporaryDirectory(prefix="elfkiln-design-", ignore_cleanup_errors=True) as folder:
         text = run_generator(program, workdir=Path(folder), name=path.name)
     if not arguments.json:
@@ -40,11 +40,3 @@ def run(arguments: Arguments) -> int:
         }
     )
     return EXIT_DONE
-
-
-def _program(path: Path) -> str:
-    try:
-        data = read_regular(path, limit=MAX_CHARACTERS, remedy="name a Python file that builds a design")
-        return data.decode("utf-8")
-    except UnicodeDecodeError:
-        raise Refused(f"{path}: expected a Python file in UTF-8, found other bytes") from None

@@ -11,12 +11,13 @@ from elfkiln.cli.arguments import Arguments, Spec
 from elfkiln.cli.common import TARGET_WORDS, print_json
 from elfkiln.design.reader import MAX_CHARACTERS, read_for_lint
 from elfkiln.errors import EXIT_DIFFERS, EXIT_DONE, Refused
-from elfkiln.io.files import read_regular
+from elfkiln.io.reading import read_text
 from elfkiln.lint import ERROR, Finding, TileBudget, budgets, lint
 from elfkiln.targets.table import target_named
 
 HELP = "check a design (generic MLIR) against the array's limits and the tools' known traps"
 _MOST_LINES = 40
+_REMEDY = "give the generic MLIR of a design"
 _DEFAULT_TARGET = "npu2"
 SPEC = Spec(keys={"target": f"{TARGET_WORDS} (default: {_DEFAULT_TARGET})"}, words=("DESIGN.mlir",))
 
@@ -29,7 +30,7 @@ def run(arguments: Arguments) -> int:
     path = Path(arguments.words[0])
     target = target_named(arguments.keys.get("target", _DEFAULT_TARGET)).lint_name
     try:
-        design = read_for_lint(read_text(path), name=path.name)
+        design = read_for_lint(read_text(path, limit=MAX_CHARACTERS, remedy=_REMEDY), name=path.name)
         found = lint(design, target)
     except Refused as refused:
         if arguments.json:
@@ -46,14 +47,6 @@ def run(arguments: Arguments) -> int:
             print(line)
         print(f"{path.name}: {_count(errors, 'error')}, {_count(len(found) - errors, 'warning')}")
     return EXIT_DIFFERS if errors else EXIT_DONE
-
-
-def read_text(path: Path) -> str:
-    """Return a file's UTF-8 text; `Refused` with one line when it is absent, not a file, too long, or not text."""
-    try:
-        return read_regular(path, limit=MAX_CHARACTERS, remedy="give the generic MLIR of a design").decode("utf-8")
-    except UnicodeDecodeError:
-        raise Refused(f"{path}: expected UTF-8 text, found other bytes; give the generic MLIR of a design") from None
 
 
 def finding_lines(found: Sequence[Finding]) -> list[str]:

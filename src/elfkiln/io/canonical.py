@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
-import os
-import stat
 from pathlib import Path
+
+from elfkiln.io.reading import sha256_of
 
 
 def canonical_json(value: object) -> bytes:
@@ -33,17 +32,4 @@ def file_sha256(path: Path) -> str:
 
     Raises `OSError` as `open` does, and for what is no regular file: a FIFO would block and a device never end.
     """
-    with open(path, "rb", opener=open_regular) as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
-def open_regular(name: str, flags: int) -> int:
-    """Open a regular file, never waiting: an `opener` for `open`. Raises `OSError` for what is no regular file."""
-    descriptor = os.open(name, flags | os.O_NONBLOCK)
-    mode = os.fstat(descriptor).st_mode
-    if not stat.S_ISREG(mode):
-        os.close(descriptor)
-        if stat.S_ISDIR(mode):
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), name)
-        raise OSError(errno.EINVAL, "is not a regular file", name)
-    return descriptor
+    return sha256_of(path)

@@ -12,15 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from elfkiln.errors import Refused, brief, refusal
-from elfkiln.io.canonical import file_sha256, open_regular
-
-_KINDS = {
-    stat.S_IFDIR: "a folder",
-    stat.S_IFLNK: "a symbolic link",
-    stat.S_IFIFO: "a pipe",
-    stat.S_IFSOCK: "a socket",
-}
-
+from elfkiln.io.reading import kind_of, reason_of, sha256_of
 
 _LEAST_FREE_BYTES = 1 << 20
 
@@ -56,15 +48,15 @@ def write_atomic(path: Path, data: bytes, *, scratch: Path | None = None, mode: 
 
 def _refuse_other_kinds(path: Path) -> None:
     try:
-        kind = stat.S_IFMT(path.lstat().st_mode)
+        mode = path.lstat().st_mode
     except FileNotFoundError:
         return
-    if kind != stat.S_IFREG:
+    if not stat.S_ISREG(mode):
         raise refusal(
             brief(path, 4096),
             expected="a file, or nothing, to write",
-            found=_KINDS.get(kind, "a device"),
-            remedy="name the file a link leads to, or remove the link" if kind == stat.S_IFLNK else "",
+            found=kind_of(mode),
+            remedy="name the file a link leads to, or remove the link" if stat.S_ISLNK(mode) else "",
         )
 
 
@@ -83,7 +75,7 @@ def _temporary(folder: Path) -> Iterator[tuple[tempfile._TemporaryFileWrapper[by
 def digest_or_none(path: Path) -> str | None:
     """Return a file's sha256 in hex, None when there is no file that can be read."""
     try:
-        return file_sha256(path)
+        return sha256_of(path)
     except OSError:
         return None
 
@@ -102,24 +94,8 @@ def space_refusal(folder: Path) -> Refused | None:
     return storage_refusal(folder, OSError(errno.ENOSPC, "No space left on device"))
 
 
-def read_regular(path: Path, *, limit: int, remedy: str) -> bytes:
-    """Return the bytes of a regular file of at most `limit` bytes.
-
-    Raises `Refused` in one line for an absent file, a folder, a pipe or device (which would block or never end), a
-    longer one; `remedy` says what to name instead.
-    """
-    try:
-        with open(path, "rb", opener=open_regular) as stream:
-            data = stream.read(limit + 1)
-    except (OSError, ValueError) as error:
-        raise Refused(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}; {remedy}") from None
-    if len(data) > limit:
-        raise refusal(str(path), expected=f"at most {limit} bytes", found="a larger file", remedy=remedy)
-    return data
-
-
 def storage_refusal(path: Path, error: OSError) -> Refused:
     """Return the one-line `Refused` for a failed write or read of `path`."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return Refused(f"{path}: no space left on the device; free some and run again, nothing was half-written")
-    return Refused(f"{path}: {error.strerror or error}")
+    return Refused(f"{path}: {reason_of(error)}")

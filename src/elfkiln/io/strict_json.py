@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-import stat
+import math
 from collections import Counter
 from pathlib import Path
 from typing import Any, NoReturn
 
-from elfkiln.errors import Refused, brief, refusal
+from elfkiln.errors import brief, refusal
+from elfkiln.io.reading import read_regular
 
 MAX_DEPTH = 64
 
@@ -17,21 +18,11 @@ def read_strict_json(path: Path, *, limit: int, non_finite: bool = False) -> Any
     """Read a JSON file of at most `limit` bytes; raises `Refused` naming the file as it was given.
 
     Refused: a file that is absent, no regular file (a pipe would block), too long, not UTF-8 or not JSON; a key given
-    twice in one object; nesting over 64 levels; NaN and Infinity unless `non_finite` (some published config.json
-    files hold them).
+    twice in one object; nesting over 64 levels; a text with a NUL or half of a surrogate pair, which no path and no
+    UTF-8 file can hold; a number beyond the range of a double; NaN and Infinity unless `non_finite` (some published
+    config.json files hold them).
     """
-    try:
-        if not stat.S_ISREG(path.stat().st_mode):
-            raise refusal(str(path), expected="a file", found="something else")
-        with path.open("rb") as stream:
-            data = stream.read(limit + 1)
-    except FileNotFoundError:
-        raise Refused(f"{path}: missing") from None
-    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
-        raise Refused(f"{brief(path)}: {getattr(error, 'strerror', None) or error}") from error
-    if len(data) > limit:
-        raise refusal(brief(path, 4096), expected=f"at most {limit} bytes", found="a longer file")
-    return parse_strict_json(data, brief(path, 4096), non_finite=non_finite)
+    return parse_strict_json(read_regular(path, limit=limit), brief(path, 4096), non_finite=non_finite)
 
 
 def parse_strict_json(data: bytes, where: str, *, non_finite: bool = False) -> Any:
@@ -46,6 +37,13 @@ def parse_strict_json(data: bytes, where: str, *, non_finite: bool = False) -> A
             raise refusal(where, expected="finite numbers", found=word)
         return float(word)
 
+    def number(word: str) -> float:
+        value = float(word)
+        if math.isinf(value):
+            # 1e999 is JSON, and no double: what it was meant to be is lost.
+            raise refusal(where, expected="finite numbers", found=brief(word, 40))
+        return value
+
     def pairs(entries: list[tuple[str, Any]]) -> dict[str, Any]:
         if len({key for key, _ in entries}) != len(entries):
             twice = next(key for key, count in Counter(key for key, _ in entries).items() if count > 1)
@@ -53,7 +51,7 @@ def parse_strict_json(data: bytes, where: str, *, non_finite: bool = False) -> A
         return dict(entries)
 
     try:
-        value = json.loads(data.decode("utf-8"), parse_constant=constant, object_pairs_hook=pairs)
+        value = json.loads(data.decode("utf-8"), parse_constant=constant, parse_float=number, object_pairs_hook=pairs)
     except UnicodeDecodeError as error:
         raise refusal(where, expected="UTF-8 text", found=f"byte {error.start} is not UTF-8") from error
     except json.JSONDecodeError as error:
@@ -63,7 +61,9 @@ def parse_strict_json(data: bytes, where: str, *, non_finite: bool = False) -> A
         _too_deep(where)
     except ValueError as error:  # a number of more digits than Python converts
         raise refusal(where, expected="JSON with numbers of ordinary size", found=error) from error
-    _check_depth(value, where)
+    check_depth(value, where)
+    if b"\\u" in data:
+        _check_texts(value, where)
     return value
 
 
@@ -90,7 +90,8 @@ def shown(value: Any) -> str:
     return brief(value, 40)
 
 
-def _check_depth(value: Any, where: str) -> None:
+def check_depth(value: Any, where: str) -> None:
+    """Raise `Refused` when lists and mappings nest deeper than 64 levels."""
     level = [value]
     for _ in range(MAX_DEPTH + 1):
         inner = [item for item in level if isinstance(item, (dict, list))]
@@ -98,6 +99,20 @@ def _check_depth(value: Any, where: str) -> None:
         if not inner:
             return
     _too_deep(where)
+
+
+def _check_texts(value: Any, where: str) -> None:
+    """Refuse texts that only an escape can bring in: bare UTF-8 holds no surrogate, and JSON no bare NUL."""
+    waiting = [value]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, dict):
+            waiting += [*item.keys(), *item.values()]
+        elif isinstance(item, list):
+            waiting += item
+        elif isinstance(item, str) and ("\0" in item or any("\ud800" <= letter <= "\udfff" for letter in item)):
+            expected = "texts without NUL and halves of surrogate pairs"
+            raise refusal(where, expected=expected, found=brief(repr(item), 80))
 
 
 def _too_deep(where: str) -> NoReturn:

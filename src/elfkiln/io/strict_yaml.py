@@ -7,7 +7,8 @@ from pathlib import Path
 
 import yaml
 
-from elfkiln.errors import Refused, refusal
+from elfkiln.errors import Refused, brief, refusal
+from elfkiln.io.reading import read_text
 
 MAX_BYTES = 256 * 1024
 MAX_DEPTH = 16
@@ -25,85 +26,104 @@ class Field:
     plain: bool = False
 
 
-def read_strict_yaml(path: Path) -> Field:
-    """Read a YAML file; raises `Refused` naming file and line.
+def read_strict_yaml(path: Path, *, limit: int = MAX_BYTES, remedy: str = "") -> Field:
+    """Read a YAML file of at most `limit` bytes; raises `Refused` naming file and line, and `remedy`.
 
-    Refused: a file that is absent, not UTF-8, over 256 KiB or not YAML; more than one document; anchors, aliases and
-    tags (an alias bomb needs them); duplicate keys; keys that are no plain words; nesting over 16 levels.
+    Refused: a file that is absent, no regular file, too long, not UTF-8 or not YAML; more than one document; anchors,
+    aliases and tags (an alias bomb needs them); duplicate keys; keys that are no plain words; nesting over 16 levels.
     """
-    return parse_strict_yaml(_read_text(path), path.name)
+    return parse_strict_yaml(read_text(path, limit=limit, remedy=remedy), path.name, remedy=remedy)
 
 
-def parse_strict_yaml(text: str, where: str) -> Field:
+def parse_strict_yaml(text: str, where: str, *, remedy: str = "") -> Field:
     """Parse YAML text as `read_strict_yaml` does; `where` stands for the file in messages.
 
     >>> field = parse_strict_yaml("a: 1\\nb: [x, 'y']\\n", "t.yaml")
     >>> field.value["b"].line, [item.value for item in field.value["b"].value]
     (2, ['x', 'y'])
     """
+    builder = _Builder(where, remedy)
     try:
-        _refuse_hidden(text, where)
-        node = yaml.compose(text, Loader=yaml.SafeLoader)
+        # libyaml's parser where PyYAML has it: a registry of thousands of names takes seconds without. Events and not
+        # nodes: composing them goes as deep into the stack as the text nests.
+        for event in yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
+            builder.take(event)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f" line {mark.line + 1}" if mark is not None else ""
         problem = getattr(error, "problem", None) or getattr(error, "reason", None) or error
-        raise refusal(f"{where}{line}", expected="YAML", found=problem) from error
-    if node is None:
-        raise refusal(where, expected="a mapping", found="an empty file")
-    return _field(node, where)
+        raise refusal(f"{where}{line}", expected="YAML", found=problem, remedy=remedy) from error
+    if builder.top is None:
+        raise refusal(where, expected="a mapping", found="an empty file", remedy=remedy)
+    return builder.top
 
 
-def _read_text(path: Path) -> str:
-    try:
-        with path.open("rb") as stream:
-            data = stream.read(MAX_BYTES + 1)
-    except FileNotFoundError:
-        raise Refused(f"{path}: missing") from None
-    except OSError as error:
-        raise Refused(f"{path}: {error.strerror or error}") from error
-    if len(data) > MAX_BYTES:
-        raise refusal(path.name, expected=f"at most {MAX_BYTES} bytes", found="a longer file")
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise refusal(path.name, expected="UTF-8 text", found=f"byte {error.start} is not UTF-8") from error
+class _Builder:
+    """Makes fields of a parser's events, and refuses what the file may not hold as soon as it comes."""
 
+    def __init__(self, where: str, remedy: str) -> None:
+        self.top: Field | None = None
+        self._where = where
+        self._remedy = remedy
+        self._documents = 0
+        # What is open, outermost first, and for each mapping the key whose value comes next.
+        self._open: list[Field] = []
+        self._keys: list[str | None] = []
 
-def _refuse_hidden(text: str, where: str) -> None:
-    depth = documents = 0
-    for event in yaml.parse(text, Loader=yaml.SafeLoader):
+    def take(self, event: yaml.Event) -> None:
+        """Take the next event."""
+        if isinstance(event, yaml.CollectionEndEvent):
+            self._keys.pop()
+            self._put(self._open.pop())
+            return
         line = event.start_mark.line + 1 if event.start_mark else 1
         if isinstance(event, yaml.DocumentStartEvent):
-            documents += 1
-            if documents > 1:
-                raise refusal(f"{where} line {line}", expected="one document", found="a second one")
-        anchor, tag = getattr(event, "anchor", None), getattr(event, "tag", None)
-        if anchor is not None:
-            raise refusal(f"{where} line {line}", expected="no anchors and aliases", found=f"&{anchor}")
+            self._documents += 1
+            if self._documents > 1:
+                raise self._refuse(line, expected="one document", found="a second one")
+        elif isinstance(event, yaml.NodeEvent):
+            self._node(event, line)
+
+    def _node(self, event: yaml.NodeEvent, line: int) -> None:
+        if event.anchor is not None:
+            raise self._refuse(line, expected="no anchors and aliases", found=f"&{event.anchor}")
+        tag = getattr(event, "tag", None)
         if tag is not None:
-            raise refusal(f"{where} line {line}", expected="no tags", found=tag)
-        if isinstance(event, yaml.CollectionStartEvent):
-            depth += 1
-            if depth > MAX_DEPTH:
-                raise refusal(f"{where} line {line}", expected=f"at most {MAX_DEPTH} levels", found="deeper nesting")
-        elif isinstance(event, yaml.CollectionEndEvent):
-            depth -= 1
+            raise self._refuse(line, expected="no tags", found=tag)
+        awaits_key = bool(self._open) and isinstance(self._open[-1].value, dict) and self._keys[-1] is None
+        if isinstance(event, yaml.ScalarEvent):
+            if awaits_key:
+                self._key(str(event.value), line)
+            else:
+                self._put(Field(str(event.value), line, plain=not event.style))
+            return
+        if awaits_key:
+            raise self._refuse(line, expected="a word as key", found="a list or mapping")
+        if len(self._open) == MAX_DEPTH:
+            raise self._refuse(line, expected=f"at most {MAX_DEPTH} levels", found="deeper nesting")
+        self._open.append(Field({} if isinstance(event, yaml.MappingStartEvent) else [], line))
+        self._keys.append(None)
 
+    def _key(self, key: str, line: int) -> None:
+        table = self._open[-1].value
+        assert isinstance(table, dict)
+        if key in table:
+            raise self._refuse(line, expected="each key once", found="it twice", field=f": {brief(key)}")
+        self._keys[-1] = key
 
-def _field(node: yaml.Node, where: str) -> Field:
-    line = node.start_mark.line + 1
-    if isinstance(node, yaml.MappingNode):
-        entries: dict[str, Field] = {}
-        for key, value in node.value:
-            key_line = key.start_mark.line + 1
-            if not isinstance(key, yaml.ScalarNode):
-                raise refusal(f"{where} line {key_line}", expected="a word as key", found="a list or mapping")
-            if key.value in entries:
-                raise refusal(f"{where} line {key_line}: {key.value}", expected="each key once", found="it twice")
-            entries[key.value] = _field(value, where)
-        return Field(entries, line)
-    if isinstance(node, yaml.SequenceNode):
-        return Field([_field(item, where) for item in node.value], line)
-    assert isinstance(node, yaml.ScalarNode)  # compose makes no fourth kind
-    return Field(str(node.value), line, plain=node.style is None)
+    def _put(self, field: Field) -> None:
+        if not self._open:
+            self.top = field
+            return
+        holder = self._open[-1].value
+        if isinstance(holder, list):
+            holder.append(field)
+            return
+        assert isinstance(holder, dict)
+        key = self._keys[-1]
+        assert key is not None  # a key comes before each value of a mapping
+        holder[key] = field
+        self._keys[-1] = None
+
+    def _refuse(self, line: int, *, expected: str, found: str, field: str = "") -> Refused:
+        return refusal(f"{self._where} line {line}{field}", expected=expected, found=found, remedy=self._remedy)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -12,11 +13,17 @@ import yaml
 from filelock import FileLock
 
 from elfkiln.engine.artifact_name import ArtifactName, bare_elf_name, checked_model_name
-from elfkiln.errors import Differs, ElfkilnError, Refused, brief, refusal
+from elfkiln.errors import Differs, ElfkilnError, Refused, brief
+from elfkiln.io.fields import YAML, Value
 from elfkiln.io.files import write_atomic
-from elfkiln.store.blobs import parse_digest
+from elfkiln.io.reading import read_text
+from elfkiln.io.strict_yaml import parse_strict_yaml
 
 SCHEMA = "elfkiln-registry/1"
+MAX_BYTES = 64 * 2**20
+"""Some 140,000 names."""
+
+_REMEDY = "restore it from the repository"
 _DIGESTS = ("elf", "recipe", "manifest", "design")
 _FIELDS = frozenset((*_DIGESTS, "size", "columns"))
 _SEALED = "sealed"
@@ -96,76 +103,52 @@ def shape_of(key: str) -> object:
 
 def load_registry(path: Path) -> Registry:
     """Read registry.yaml; an absent file is an empty registry. Raises `Refused` naming the field that does not fit."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
+    if not os.path.lexists(path):
         return Registry({})
-    except (OSError, UnicodeDecodeError) as error:
-        raise Refused(f"{path.name}: not readable ({error}); restore it from the repository") from error
-    try:
-        table = yaml.load(text, Loader=_loader())
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
-        first = " ".join(str(error).split())
-        raise Refused(f"{path.name}: not YAML ({first}); restore it from the repository") from error
-    if not isinstance(table, dict) or table.get("schema") != SCHEMA:
-        found = table.get("schema") if isinstance(table, dict) else type(table).__name__
-        raise refusal(f"{path.name}: schema", expected=SCHEMA, found=found)
-    targets = table.get("targets")
-    if not isinstance(targets, dict):
-        raise refusal(f"{path.name}: targets", expected="a table by target", found=type(targets).__name__)
-    registry = Registry({str(target): _read_target(path, str(target), rows) for target, rows in targets.items()})
+    return parse_registry(read_text(path, limit=MAX_BYTES, remedy=_REMEDY), path.name)
+
+
+def parse_registry(text: str, where: str) -> Registry:
+    """Read the text of a registry as `load_registry` does; `where` stands for the file in messages."""
+    top = Value(parse_strict_yaml(text, where, remedy=_REMEDY), where, words=YAML, remedy=_REMEDY)
+    top["schema"].choice((SCHEMA,))
+    targets = top["targets"].table()
+    registry = Registry({target: _read_target(where, target, rows) for target, rows in targets.items()})
     check_clashes(registry)
     return registry
 
 
-def _loader() -> type[yaml.SafeLoader]:
-    """Return a safe loader that refuses a key given twice, where YAML's own readers let the last one win."""
-
-    class Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-        def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-            table: dict[Any, Any] = super().construct_mapping(node, deep=deep)
-            if len(table) != len(node.value):
-                seen: set[str] = set()
-                for key, _ in node.value:
-                    if key.value in seen:
-                        line = key.start_mark.line + 1
-                        raise Refused(f"registry.yaml: line {line}: key {brief(key.value)} stands twice; remove one")
-                    seen.add(key.value)
-            return table
-
-    return Loader
+def _read_target(where: str, target: str, rows: Value) -> dict[str, Entry]:
+    entries = {}
+    for key, row in rows.table().items():
+        # The name, not its place among names: `sim/NAME line 7: size` is what is looked for in the file.
+        named = Value(row.raw, f"{where}: {target}/{brief(key)}", words=YAML, remedy=_REMEDY)
+        entries[key] = _read_entry(named, key)
+    return entries
 
 
-def _read_target(path: Path, target: str, rows: object) -> dict[str, Entry]:
-    if not isinstance(rows, dict):
-        raise refusal(f"{path.name}: targets.{target}", expected="a table by name", found=type(rows).__name__)
-    return {str(key): _read_entry(f"{path.name}: {target}/{key}", str(key), row) for key, row in rows.items()}
-
-
-def _read_entry(where: str, key: str, row: object) -> Entry:
-    fields = _FIELDS | {_SEALED} if "/" in key else _FIELDS
-    if not isinstance(row, dict) or row.keys() != fields:
-        found = " ".join(sorted(map(str, row))) if isinstance(row, dict) else type(row).__name__
-        raise refusal(where, expected="the fields " + " ".join(sorted(fields)), found=found)
+def _read_entry(row: Value, key: str) -> Entry:
+    fields = row.table(_FIELDS | {_SEALED} if "/" in key else _FIELDS)
     try:
         shape_of(key)
-        digests = {field: parse_digest(row[field]) for field in _DIGESTS}
     except ElfkilnError as error:
-        raise Refused(f"{where}: {error}") from error
-    for field in ("size", "columns"):
-        if type(row[field]) is not int or row[field] < 1:
-            raise refusal(f"{where}: {field}", expected="a positive integer", found=row[field])
-    sealed = _read_sealed(f"{where}: {_SEALED}", row[_SEALED]) if _SEALED in fields else ()
-    return Entry(size=row["size"], columns=row["columns"], sealed=sealed, **digests)
+        raise Refused(f"{row.place}: {error}") from error
+    return Entry(
+        size=fields["size"].whole(),
+        columns=fields["columns"].whole(),
+        sealed=_read_sealed(fields[_SEALED]) if _SEALED in fields else (),
+        **{field: fields[field].digest("sha256:") for field in _DIGESTS},
+    )
 
 
-def _read_sealed(where: str, value: object) -> tuple[tuple[int, int], ...]:
-    items = value if isinstance(value, list) else []
-    matches = [_GEOMETRY.fullmatch(one) if isinstance(one, str) else None for one in items]
-    geometries = tuple((int(match[1]), int(match[2])) for match in matches if match is not None)
-    if not geometries or len(geometries) != len(matches):
-        raise refusal(where, expected="a list of <K>x<N>", found=value)
-    return geometries
+def _read_sealed(value: Value) -> tuple[tuple[int, int], ...]:
+    geometries = []
+    for item in value.items(least=1):
+        match = _GEOMETRY.fullmatch(item.text())
+        if match is None:
+            raise item.refuse("<K>x<N>")
+        geometries.append((int(match[1]), int(match[2])))
+    return tuple(geometries)
 
 
 def dump_registry(registry: Registry) -> bytes:

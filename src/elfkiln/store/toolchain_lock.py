@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from elfkiln.errors import Refused, refusal
+from elfkiln.errors import refusal
 from elfkiln.io.canonical import canonical_json, sha256_hex
+from elfkiln.io.fields import TOML, Value
+from elfkiln.io.strict_toml import read_strict_toml
 
 SCHEMA = "elfkiln-toolchain/1"
+MAX_BYTES = 2**20
+
+_REMEDY = "restore it from the repository"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,19 +45,9 @@ class Lock:
 
 def read_lock(path: Path) -> Lock:
     """Read toolchain.lock; raises `Refused` naming the field when it is absent, not TOML or not of this schema."""
-    try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise Refused(f"{path.name}: missing; restore it from the repository") from None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise Refused(f"{path.name}: not readable as TOML ({error}); restore it from the repository") from error
-    if table.get("schema") != SCHEMA:
-        raise refusal(f"{path.name}: schema", expected=SCHEMA, found=table.get("schema"))
-    sections = table.get("target")
-    if not isinstance(sections, dict) or not all(isinstance(section, dict) for section in sections.values()):
-        raise refusal(f"{path.name}: target", expected="one table per target", found=sections)
+    top = Value(read_strict_toml(path, limit=MAX_BYTES, remedy=_REMEDY), path.name, words=TOML, remedy=_REMEDY)
+    top["schema"].choice((SCHEMA,))
+    tables = top["target"].table()
+    sections = {name: {key: value.raw for key, value in table.table().items()} for name, table in tables.items()}
     pins = {name: TargetPin(name, section, sha256_hex(canonical_json(section))) for name, section in sections.items()}
-    default = table.get("default_target")
-    if not isinstance(default, str) or default not in pins:
-        raise refusal(f"{path.name}: default_target", expected="one of " + ", ".join(sorted(pins)), found=default)
-    return Lock(path, default, pins)
+    return Lock(path, top["default_target"].choice(sorted(pins)), pins)

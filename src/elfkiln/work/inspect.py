@@ -11,7 +11,7 @@ from elfkiln.engine.artifact_name import ArtifactName
 from elfkiln.engine.contract import SEALED_ELF
 from elfkiln.errors import Refused
 from elfkiln.io.canonical import sha256_hex
-from elfkiln.io.files import read_regular
+from elfkiln.io.reading import read_regular
 from elfkiln.targets.kinds import other_kind
 from elfkiln.targets.table import TARGETS, target_named
 from elfkiln.targets.target import Look

@@ -1,0 +1,51 @@
+"""TOML read strictly: from a regular file of bounded size, bounded nesting, only values that JSON has too."""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from elfkiln.errors import brief, refusal
+from elfkiln.io.reading import read_text
+from elfkiln.io.strict_json import check_depth
+
+
+def read_strict_toml(path: Path, *, limit: int, remedy: str = "") -> dict[str, Any]:
+    """Read a TOML file of at most `limit` bytes; raises `Refused` naming the file, and `remedy` says what to do.
+
+    Refused: a file that is absent, no regular file, too long, not UTF-8 or not TOML; nesting over 64 levels; dates,
+    times, NaN and infinity, which have no canonical JSON and so no digest.
+    """
+    return parse_strict_toml(read_text(path, limit=limit, remedy=remedy), path.name, remedy=remedy)
+
+
+def parse_strict_toml(text: str, where: str, *, remedy: str = "") -> dict[str, Any]:
+    """Parse TOML text as `read_strict_toml` does; `where` stands for the file in messages.
+
+    >>> parse_strict_toml("a = [1, 'x']", "t.toml")
+    {'a': [1, 'x']}
+    """
+    try:
+        table = tomllib.loads(text)
+    except RecursionError:
+        raise refusal(where, expected="TOML", found="deeper nesting than can be read", remedy=remedy) from None
+    except ValueError as error:  # also a number of more digits than Python converts
+        raise refusal(where, expected="TOML", found=brief(error), remedy=remedy) from error
+    check_depth(table, where)
+    _check_values(table, where, remedy)
+    return table
+
+
+def _check_values(table: dict[str, Any], where: str, remedy: str) -> None:
+    waiting: list[tuple[str, Any]] = list(table.items())
+    while waiting:
+        name, value = waiting.pop()
+        if isinstance(value, dict):
+            waiting += [(f"{name}.{key}", inner) for key, inner in value.items()]
+        elif isinstance(value, list):
+            waiting += [(f"{name}[{position}]", inner) for position, inner in enumerate(value)]
+        elif not isinstance(value, str | bool | int) and not (isinstance(value, float) and math.isfinite(value)):
+            expected = "a text, a finite number, true or false, a list or a table"
+            raise refusal(f"{where}: {name}", expected=expected, found=brief(value, 80), remedy=remedy)

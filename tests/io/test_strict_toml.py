@@ -1,0 +1,52 @@
+"""TOML read strictly: what has no digest, or would end in a traceback, is refused in one line."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from elfkiln.errors import Refused
+from elfkiln.io.strict_toml import parse_strict_toml, read_strict_toml
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a = ", "t.toml: expected TOML, found Invalid value"),
+        ("a = 1\na = 2\n", "expected TOML, found Cannot overwrite a value"),
+        ("\0", "expected TOML"),
+        ("a = " + "[" * 20_000, "deeper nesting"),
+        ("a = " + "[" * 70 + "]" * 70, "at most 64 levels"),
+        ("a = " + "1" * 5000, "expected TOML"),
+        ("[a]\nb = [1, inf]", "t.toml: a.b[1]: expected a text, a finite number"),
+        ("a = nan", "t.toml: a: expected a text, a finite number"),
+        ("a = 1e999", "t.toml: a: expected a text, a finite number"),
+        ("a = 1979-05-27T07:32:00Z", "t.toml: a: expected a text, a finite number"),
+        ("a = 07:32:00", "t.toml: a: expected a text, a finite number"),
+    ],
+)
+def test_refusals(text, said):
+    with pytest.raises(Refused) as caught:
+        parse_strict_toml(text, "t.toml", remedy="restore it")
+    message = str(caught.value)
+    assert said in message
+    assert message.endswith("; restore it") or "64 levels" in message
+    assert message.isprintable()
+    assert len(message) < 500
+
+
+def test_what_fits_is_read():
+    assert parse_strict_toml("a = 1.5\nb = [true, 'x']\n[c]\nd = -3\n", "t.toml") == {
+        "a": 1.5,
+        "b": [True, "x"],
+        "c": {"d": -3},
+    }
+
+
+def test_files_that_are_none_are_refused(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "long").write_bytes(b"#" * 101)
+    for name, said in (("absent", "missing"), ("pipe", "a pipe"), ("long", "at most 100 bytes")):
+        with pytest.raises(Refused, match=f"{said}.*restore it$"):
+            read_strict_toml(tmp_path / name, limit=100, remedy="restore it")
