@@ -268,11 +268,14 @@ def test_the_verb_refuses_what_it_cannot_read_and_reports_what_fails(capsys, tmp
     cases = {
         str(tmp_path / "absent.py"): (
             2,
-            "absent.py: cannot be read: No such file or directory; name a Python file that builds a design",
+            "absent.py: missing; name a Python file that builds a design",
         ),
-        str(tmp_path): (2, "Is a directory"),
-        str(tmp_path / "binary.py"): (2, "binary.py: expected a Python file in UTF-8"),
-        "\x00": (2, "cannot be read: embedded null byte"),
+        str(tmp_path): (2, "not a regular file (a folder); name"),
+        str(tmp_path / "binary.py"): (
+            2,
+            "binary.py: expected UTF-8 text, found byte 0 is not UTF-8; name a Python file",
+        ),
+        "\x00": (2, "not a name that a file can have"),
         str(tmp_path / "broken.py"): (1, "elfkiln: broken.py: line 2: ZeroDivisionError: division by zero"),
     }
     for word, (expected, message) in cases.items():

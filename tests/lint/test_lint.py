@@ -648,9 +648,9 @@ def test_a_rule_broken_everywhere_is_not_printed_thousands_of_times():
 @pytest.mark.parametrize(
     ("content", "line"),
     [
-        (None, "no such.mlir: cannot be read: No such file or directory"),
+        (None, "no such.mlir: missing"),
         (b"", "design.mlir: expected generic MLIR"),
-        (b"\x7fELF\xff\xfe", "expected UTF-8 text, found other bytes"),
+        (b"\x7fELF\xff\xfe", "expected UTF-8 text, found byte 4 is not UTF-8"),
         (b"module {\n}\n", "design.mlir: expected generic MLIR"),
     ],
 )
@@ -667,7 +667,7 @@ def test_what_cannot_be_read_is_refused_with_one_line_and_2(tmp_path, capsys, co
 
 def test_a_folder_is_refused(tmp_path, capsys):
     assert main(["lint", str(tmp_path)]) == 2
-    assert "Is a directory" in capsys.readouterr().err
+    assert "not a regular file (a folder)" in capsys.readouterr().err
 
 
 # --- rendered programs and the page -------------------------------------------------------------------------------

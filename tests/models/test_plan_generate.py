@@ -556,7 +556,7 @@ def test_a_decision_file_the_loader_refuses_makes_no_plan(tmp_path, decision):
 def test_a_decision_file_that_is_no_file_makes_no_plan(tmp_path):
     folder = dense(tmp_path / "m")
     (folder / "decision_config.json").mkdir()
-    with pytest.raises(Refused, match=r"decision_config.json: expected a file"):
+    with pytest.raises(Refused, match=r"decision_config.json: not a regular file \(a folder\)"):
         generate_plan(folder)
 
 

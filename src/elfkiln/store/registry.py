@@ -14,7 +14,7 @@ from filelock import FileLock
 
 from elfkiln.engine.artifact_name import ArtifactName, bare_elf_name, checked_model_name
 from elfkiln.errors import Differs, ElfkilnError, Refused, brief
-from elfkiln.io.fields import YAML, Value
+from elfkiln.io.checked import YAML, Value
 from elfkiln.io.files import write_atomic
 from elfkiln.io.reading import read_text
 from elfkiln.io.strict_yaml import parse_strict_yaml

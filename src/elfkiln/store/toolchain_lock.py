@@ -9,7 +9,7 @@ from typing import Any
 
 from elfkiln.errors import refusal
 from elfkiln.io.canonical import canonical_json, sha256_hex
-from elfkiln.io.fields import TOML, Value
+from elfkiln.io.checked import TOML, Value
 from elfkiln.io.strict_toml import read_strict_toml
 
 SCHEMA = "elfkiln-toolchain/1"

@@ -767,7 +767,7 @@ def test_inspect_reads_a_sim_elf_and_the_npu_refuses_it(simulator, tmp_path):
 
 def test_inspect_refuses_what_it_cannot_read(tmp_path, capsys):
     assert main(["inspect", str(tmp_path / "none.elf")]) == 2
-    assert "cannot be read: No such file or directory" in capsys.readouterr().err
+    assert "none.elf: missing; give an ELF" in capsys.readouterr().err
     assert main(["inspect", str(tmp_path)]) == 2
     assert main(["inspect", str(PANEL), "name=full_i8_XX_K1_N1.elf"]) == 2
     assert main(["inspect"]) == 2

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elfkiln.errors import Refused
-from elfkiln.io.fields import JSON, TOML, YAML, Value, is_below
+from elfkiln.io.checked import JSON, TOML, YAML, Value, is_below
 from elfkiln.io.strict_yaml import parse_strict_yaml
 
 JSON_VALUES = st.recursive(
