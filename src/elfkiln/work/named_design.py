@@ -7,7 +7,7 @@ from pathlib import Path
 from elfkiln.design.model import Design
 from elfkiln.design.reader import MAX_CHARACTERS, read_design
 from elfkiln.errors import Refused
-from elfkiln.io.files import read_regular
+from elfkiln.io.reading import read_text
 from elfkiln.project import Project
 from elfkiln.store.blobs import Store
 from elfkiln.store.registry import load_registry
@@ -20,7 +20,7 @@ def design_text(project: Project, target: str, text: str) -> str:
     anything else is a file's path. Raises `Refused` when there is neither.
     """
     if not text.endswith(".elf"):
-        return _file_text(Path(text))
+        return read_text(text, limit=MAX_CHARACTERS, remedy="give the generic MLIR of a design")
     entry = load_registry(project.registry_file).entries(target).get(text)
     if entry is None:
         raise Refused(f"{text}: not registered for target {target}; build it with doit elfs, or give a DESIGN.mlir")
@@ -30,10 +30,3 @@ def design_text(project: Project, target: str, text: str) -> str:
 def named_design(project: Project, target: str, text: str) -> Design:
     """Return the design that `text` names; raises `Refused` as `design_text` and the reader do."""
     return read_design(design_text(project, target, text), name=Path(text).name)
-
-
-def _file_text(path: Path) -> str:
-    try:
-        return read_regular(path, limit=MAX_CHARACTERS, remedy="give the generic MLIR of a design").decode("utf-8")
-    except UnicodeDecodeError:
-        raise Refused(f"{path}: expected UTF-8 text, found other bytes; give the generic MLIR of a design") from None
