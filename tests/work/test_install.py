@@ -14,9 +14,10 @@ from elfkiln.errors import Differs, Refused
 from elfkiln.models.catalogue import model_requirements
 from elfkiln.store.blobs import Store
 from elfkiln.store.registry import load_registry
+from elfkiln.work.asked import asked_by_model
 from elfkiln.work.build import build_elfs
 from elfkiln.work.install import install
-from elfkiln.work.lookup import lookup_exit_code, lookup_set, set_digest_of
+from elfkiln.work.lookup import lookup, lookup_exit_code
 from projects import TINY_NAMES
 
 QKV = "full_i8_QKV_K256_N768_b8.elf"
@@ -135,10 +136,11 @@ def test_what_is_registered_for_another_choice_is_not_installed(built, tmp_path)
     with pytest.raises(Differs, match="expected 2 columns, registered with 3"):
         put(built, tmp_path / "model")
     assert (tmp_path / "model" / "kernels" / QKV).read_bytes() == before
-    rows = lookup_set(built, "sim", model_requirements(built, "tiny"))
+    found = lookup(built, asked_by_model(built, "tiny", target="sim"))
+    rows = found.rows
     assert [row.path for row in rows if row.problem] == [f"kernels/{QKV}"]
     assert lookup_exit_code(rows) == 1
-    assert set_digest_of(rows) is None
+    assert found.set_digest is None
 
 
 def test_artifacts_of_two_targets_never_mix(built, tmp_path):

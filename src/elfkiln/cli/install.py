@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from elfkiln.cli.arguments import Arguments, Spec
-from elfkiln.cli.common import LAYOUT, MODEL, PLAN, ROOT, TARGET, one_set_of, print_json, project_of, target_of
+from elfkiln.cli.common import LAYOUT, MODEL, PLAN, ROOT, TARGET, one_asked_of, print_json, project_of
 from elfkiln.errors import EXIT_DONE, Refused
 from elfkiln.work.install import LOCK_NAME, install
 
@@ -19,8 +19,8 @@ def run(arguments: Arguments) -> int:
     folder = arguments.keys.get("dir")
     if not folder:
         raise Refused("install: dir= is needed: the model folder to install into")
-    wanted = one_set_of(project, arguments, "install")
-    done = install(project, target_of(project, arguments), wanted, Path(folder))
+    asked = one_asked_of(project, arguments, "install")
+    done = install(project, asked.target, asked.wanted, Path(folder))
     if arguments.json:
         print_json(done.to_json())
     else:

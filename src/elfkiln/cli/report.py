@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from elfkiln.cli.arguments import Arguments, Spec
-from elfkiln.cli.common import MODEL, PLAN, ROOT, TARGET, planned_model, print_json, project_of, sets_of
+from elfkiln.cli.common import MODEL, PLAN, ROOT, TARGET, one_asked_of, print_json, project_of
 from elfkiln.errors import EXIT_DONE, Refused, refusal
 from elfkiln.models.catalogue import model_dimensions
 from elfkiln.models.requirement import RequirementSet
@@ -28,18 +28,16 @@ def run(arguments: Arguments) -> int:
 def report_of(arguments: Arguments, verb: str) -> tuple[RequirementSet, int, DecodeReport]:
     """Return what one model or plan asks for, its hidden size, and its report."""
     project = project_of(arguments)
-    planned = planned_model(project, arguments, verb)
-    if planned is not None:
-        wanted, hidden, layers = planned.wanted, planned.plan.hidden, len(planned.plan.layers)
+    if "plan" not in arguments.keys and arguments.keys.get("model", "") in ("", "all"):
+        raise Refused(f"{verb}: takes model=NAME or plan=PATH")
+    asked = one_asked_of(project, arguments, verb)
+    if asked.plan is not None:
+        hidden, layers = asked.plan.hidden, len(asked.plan.layers)
     else:
-        model = arguments.keys.get("model", "")
-        if model in ("", "all"):
-            raise Refused(f"{verb}: takes model=NAME or plan=PATH")
-        (wanted,) = sets_of(project, arguments, verb)
-        hidden, layers = model_dimensions(project, model)
+        hidden, layers = model_dimensions(project, asked.wanted.model)
     vocabulary, experts = _count(arguments, "vocab", 0), _count(arguments, "experts", 1) or 1
-    report = decode_report(wanted, hidden=hidden, layers=layers, vocabulary=vocabulary, experts=experts)
-    return wanted, hidden, report
+    report = decode_report(asked.wanted, hidden=hidden, layers=layers, vocabulary=vocabulary, experts=experts)
+    return asked.wanted, hidden, report
 
 
 def _count(arguments: Arguments, key: str, least: int) -> int | None:

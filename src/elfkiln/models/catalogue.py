@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from pathlib import Path
 
 from elfkiln.engine import contract
 from elfkiln.engine.artifact_name import checked_model_name
@@ -15,16 +17,19 @@ from elfkiln.project import Project
 
 
 def all_models(project: Project) -> tuple[str, ...]:
-    """Return the names of the models below plans/, sorted: every folder with a plan.json or a roles.yaml."""
+    """Return the names of the models below plans/, sorted: every folder with a plan.json or a roles.yaml.
+
+    Whatever bears these names counts: what is not a file is refused where it is read, and never passed over.
+    """
     if not project.plans.is_dir():
         return ()
     return tuple(
-        sorted(
-            folder.name
-            for folder in project.plans.iterdir()
-            if (folder / PLAN_FILE).is_file() or (folder / ROLES_FILE).is_file()
-        )
+        sorted(folder.name for folder in project.plans.iterdir() if _has(folder, PLAN_FILE) or _has(folder, ROLES_FILE))
     )
+
+
+def _has(folder: Path, name: str) -> bool:
+    return os.path.lexists(folder / name)
 
 
 def model_requirements(
@@ -37,11 +42,11 @@ def model_requirements(
     have, and whatever the plan or table is refused for.
     """
     folder = project.plans / checked_model_name(model)
-    if (folder / PLAN_FILE).is_file():
+    if _has(folder, PLAN_FILE):
         from elfkiln.models.plan.names import folder_requirements
 
         return folder_requirements(folder, layout, strict=strict)
-    if (folder / ROLES_FILE).is_file():
+    if _has(folder, ROLES_FILE):
         return read_role_table(folder / ROLES_FILE).requirements(layout)
     known = ", ".join(all_models(project)) or "none"
     raise Refused(f"model={model}: no plan.json or roles.yaml in plans/{model}; known models: {known}")
@@ -65,7 +70,7 @@ def every_requirement(project: Project) -> Iterator[tuple[RequirementSet, Requir
 def model_plan(project: Project, model: str, *, strict: bool = True) -> Plan | None:
     """Return the plan of a model below plans/, None when it has only a role table; raises `Refused` as the loader."""
     folder = project.plans / checked_model_name(model)
-    if not (folder / PLAN_FILE).is_file():
+    if not _has(folder, PLAN_FILE):
         return None
     from elfkiln.models.plan.load import load_plan
 

@@ -1,106 +1,110 @@
-"""Writes the flat index that `elfkiln check-missing` reads on its fast path."""
+"""Works out what `elfkiln check-missing` looks at, and keeps it for the fast path."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Mapping
+import time
 from pathlib import Path
 
 from elfkiln.engine import contract
+from elfkiln.engine.artifact_name import checked_model_name
+from elfkiln.engine.contract import PLAN_FILE
 from elfkiln.errors import ElfkilnError, Refused
 from elfkiln.io.files import write_atomic
-from elfkiln.models.catalogue import model_plan, model_requirements
-from elfkiln.models.plan.load import require_target
-from elfkiln.models.requirement import Requirement, RequirementSet
+from elfkiln.models.plan.search import walk_candidates
 from elfkiln.models.role_table import ROLES_FILE
 from elfkiln.project import Project
 from elfkiln.store.blobs import Store
-from elfkiln.store.registry import Entry, load_registry
+from elfkiln.store.registry import load_registry
 from elfkiln.store.toolchain_lock import read_lock
-from elfkiln.targets.table import check_elf, target_named
-from elfkiln.work import fast_check
+from elfkiln.work.answers import answer_bytes, inputs_of
+from elfkiln.work.asked import Asked, asked_by_model
+from elfkiln.work.diagnose import sealed_fault
+from elfkiln.work.fast_check import NO_DIGEST, Row, Wanted, answer_name
 from elfkiln.work.jobs import entry_of, registered_problem, registry_key
 
-
-def current_index(project: Project, model: str) -> fast_check.Index:
-    """Return the model's index, written anew if it was not current; raises what the model's tables are refused for."""
-    index = fast_check.read_index(str(project.root), model)
-    if index is None:
-        text = index_text(project, model)
-        # The file only saves time: where it cannot be written, the answer comes without it.
-        with contextlib.suppress(Refused):
-            write_atomic(project.out / "index" / f"{model}.txt", text.encode())
-        index = fast_check.parse_index(str(project.root), text)
-        if index is None:
-            raise Refused(f"model={model}: its files change while they are read; run again when nobody writes them")
-    return index
+MODEL_FILES = (PLAN_FILE, ROLES_FILE, contract.DECISION_FILE)
+_TRIES = 6
 
 
-def index_text(project: Project, model: str) -> str:
-    """Return the index of a model, from its plan or role table, registry.yaml and toolchain.lock."""
-    own = model_requirements(project, model)
-    lock = read_lock(project.lock_file)
-    sources = (
-        project.registry_file,
-        project.lock_file,
-        *(project.plans / model / name for name in (contract.PLAN_FILE, ROLES_FILE, contract.DECISION_FILE)),
-    )
-    lines = [fast_check.HEADER]
-    lines += [f"source\t{os.path.relpath(p, project.root)}\t{fast_check.digest_of(str(p))}" for p in sources]
-    package = Path(__file__).parents[1]
-    lines += [_stamp(path) for path in sorted(package.rglob("*.py"))]
-    lines.append(f"default\t{lock.default_target}\t{own.layout}")
-    lines += _unserved(project, model, sorted(lock.targets))
-    registry = load_registry(project.registry_file)
-    for layout in contract.LAYOUTS:
+def wanted_by_model(
+    project: Project, model: str, target: str | None, layout: str | None, *, strict: bool = True
+) -> Wanted:
+    """Work out what a model asks for and keep it for the fast path; a refusal is kept too.
+
+    Where others write the model's files or the registry meanwhile, it is worked out again; if they never stop, the
+    answer is that of one state of the registry, and is not kept.
+    """
+    checked_model_name(model)
+    chosen = read_lock(project.lock_file).target(target).name
+    root = str(project.root)
+    files = [os.path.relpath(path, root) for path in _files_of(project, model)]
+    for attempt in range(_TRIES):
+        now = time.time_ns()
+        before = inputs_of(root, files, ["."], now)
+        failure = None
         try:
-            wanted = own if layout == own.layout else model_requirements(project, model, layout)
+            wanted = _model_rows(project, model, target, layout, strict=strict)
         except ElfkilnError as error:
-            lines.append(f"refused\t{layout}\t{' '.join(str(error).split())}")
-            continue
-        for target in sorted(lock.targets):
-            lines += _rows(Store(project.store), target, wanted, registry.entries(target))
-    return "\n".join([*lines, "end", ""])
+            failure = error
+            wanted = Wanted(model, chosen, layout or "", [], " ".join(str(error).split()))
+        if inputs_of(root, files, ["."], now) == before:
+            name = answer_name(model, target, layout)
+            # The file only saves time: where it cannot be written, the answer comes without it.
+            there = any(os.path.lexists(project.plans / model / file) for file in MODEL_FILES[:2])
+            if strict and name is not None and there:
+                with contextlib.suppress(Refused):
+                    write_atomic(project.out / "index" / name, answer_bytes(before, wanted.lines()))
+            return wanted
+        if failure is not None:
+            # What could not be read may have been half-written.
+            time.sleep(0.02 * 2**attempt)
+    if failure is not None:
+        raise failure
+    return wanted
 
 
-def _unserved(project: Project, model: str, targets: list[str]) -> list[str]:
-    """Say which targets cannot serve the model's plan (an int8 cache, today), and why."""
-    plan = model_plan(project, model)
-    lines: list[str] = []
-    if plan is None:
-        return lines
-    for target in targets:
-        try:
-            require_target(plan, target_named(target).capabilities)
-        except Refused as error:
-            lines.append(f"unserved\t{target}\t{error}")
-    return lines
+def wanted_by_plan(project: Project, asked: Asked, kernels: Path | None = None) -> Wanted:
+    """Return the rows of a plan that was named on the command line; nothing of it is kept."""
+    return _rows(project, asked, kernels)
 
 
-def _sealed_fault(store: Store, target: str, need: Requirement, entry: Entry | None) -> str | None:
-    """Return what a stored sealed ELF's own metadata says against the geometries asked for, if it is stored."""
-    if need.name is not None or entry is None or not store.holds(entry.elf):
-        return None
-    try:
-        check_elf(target, store.path(entry.elf), None, need.sealed)
-    except ElfkilnError as error:
-        return " ".join(str(error).split())
-    return None
+def _files_of(project: Project, model: str) -> tuple[Path, ...]:
+    folder = project.plans / model
+    return (project.registry_file, project.lock_file, *(folder / name for name in MODEL_FILES))
 
 
-def _rows(store: Store, target: str, wanted: RequirementSet, entries: Mapping[str, Entry]) -> list[str]:
+def _model_rows(project: Project, model: str, target: str | None, layout: str | None, *, strict: bool) -> Wanted:
+    asked = asked_by_model(project, model, target=target, layout=layout, strict=strict)
+    asked.require_target()
+    return _rows(project, asked, None)
+
+
+def _rows(project: Project, asked: Asked, kernels: Path | None) -> Wanted:
+    """Return one row per name; the places are relative to a model folder, or lie below `kernels` where it is given."""
+    store = Store(project.store)
+    entries = load_registry(project.registry_file).entries(asked.target)
+    directory = None if kernels is None else kernels.absolute()
     rows = []
-    for need in wanted.requirements:
-        key = registry_key(wanted, need)
-        entry = entry_of(entries, wanted, need)
-        digest, size = (entry.elf, entry.size) if entry else ("-", 0)
-        problem = registered_problem(need, entry) or _sealed_fault(store, target, need, entry) or ""
-        fields = (target, wanted.layout, need.directory, need.file_name, key, digest, str(size), problem)
-        rows.append("\t".join(("row", *fields)))
-    return rows
-
-
-def _stamp(path: Path) -> str:
-    state = path.stat()
-    return f"stamp\t{path.relative_to(Path(__file__).parents[1])}\t{state.st_size}\t{state.st_mtime_ns}"
+    for candidates in walk_candidates(asked.plan, asked.wanted, Path(), directory):
+        need = candidates.requirement
+        entry = entry_of(entries, asked.wanted, need)
+        problem = registered_problem(need, entry)
+        examined = True
+        if need.name is None and entry is not None and problem is None:
+            examined = store.holds(entry.elf)
+            problem = sealed_fault(asked.target, store.path(entry.elf), need.sealed) if examined else None
+        rows.append(
+            Row(
+                registry_key(asked.wanted, need),
+                entry.elf if entry else NO_DIGEST,
+                str(entry.size if entry else 0),
+                problem or "",
+                ",".join(f"{K}x{N}" for K, N in need.sealed),
+                "yes" if examined else "no",
+                need.path,
+                *map(str, candidates.paths),
+            )
+        )
+    return Wanted(asked.wanted.model, asked.target, asked.wanted.layout, rows, None, asked.words)

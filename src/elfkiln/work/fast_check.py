@@ -1,201 +1,258 @@
-"""The fast path of `elfkiln check-missing`: no doit, jinja2, yaml or xdsl import, one flat index file per model.
+"""check-missing: what is looked at, and its fast path, which imports neither doit, jinja2, yaml nor xdsl.
 
-The index (out/index/<model>.txt) is generated; `elfkiln.work.check_index` writes it. Its lines are tab-separated:
+The answer kept for a model (see `elfkiln.work.answers`; `elfkiln.work.check_index` works it out) has these lines:
 
-    elfkiln-check-index/1
-    source   <path below the root>  <sha256 of the file, or "absent">
-    stamp    <path below the package>  <size>  <mtime in ns>
-    default  <target>  <layout>
-    refused  <layout>  <one-line reason>
-    unserved <target>  <one-line reason>
-    row      <target>  <layout>  <directory>  <file>  <registry key>  <ELF sha256 or "-">  <size in bytes>  <problem>
+    set      <model>  <target>  <layout>
+    refused  <one-line reason>
+    row      <registry key>  <sha256 of the ELF, or "-">  <bytes>  <problem>  <sealed>  <examined>  <path>  <place> ...
 
-`problem` is empty unless what is registered is not what the model asks for now.
-
-It is current iff every source has its digest and every stamp holds: then registry.yaml, toolchain.lock, the model's
-own files and the code that reads them are those the index was made from.
+`problem` is empty unless what is registered is not what the model asks for now; `sealed` are the geometries of a
+sealed ELF, which `examined` says to have been found in its own metadata (`no`: it was not stored when the answer was
+worked out). `path` is where the name is installed below a model folder, the places are where the engine looks for it,
+in order.
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
 import sys
 
-HEADER = "elfkiln-check-index/1"
+from elfkiln.work.answers import Proof, look_at, look_at_all, read_answer
+from elfkiln.work.gaps import CheckedSet, CheckReport, Gap
+
 KEYS = ("model", "layout", "target", "dir", "root")
+_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789_-.")
+NO_DIGEST = "-"
 
 
 class Row:
-    """One name to check: where it must lie below a model folder, and the digest and size the registry gives it."""
+    """One name to check: what it should be, and where the engine looks for it."""
 
-    __slots__ = ("digest", "directory", "file", "key", "layout", "problem", "size", "target")
+    __slots__ = ("digest", "examined", "key", "path", "places", "problem", "sealed", "size")
 
-    def __init__(self, fields: list[str]) -> None:
-        """Take the fields of a `row` line after its first word."""
-        self.target, self.layout, self.directory, self.file, self.key, self.digest = fields[:6]
-        self.size = int(fields[6])
-        self.problem = fields[7]
+    def __init__(
+        self, key: str, digest: str, size: str, problem: str, sealed: str, examined: str, path: str, *places: str
+    ) -> None:
+        """Take the fields of a `row` line after its first word; `sealed` is `<K>x<N>` with commas between."""
+        self.key, self.digest, self.problem, self.sealed, self.path, self.places = (
+            key,
+            digest,
+            problem,
+            sealed,
+            path,
+            places,
+        )
+        self.size = int(size)
+        self.examined = examined == "yes"
 
-    @property
-    def path(self) -> str:
-        """The path below a model folder."""
-        return self.file if self.directory == "." else f"{self.directory}/{self.file}"
-
-
-class Index:
-    """A current index of one model."""
-
-    __slots__ = ("layout", "refused", "rows", "target", "unserved")
-
-    def __init__(self) -> None:
-        """Make an empty one."""
-        self.rows: list[Row] = []
-        self.refused: dict[str, str] = {}
-        self.unserved: dict[str, str] = {}
-        self.target = self.layout = ""
+    def line(self) -> str:
+        """Return the line of the answer."""
+        fields = (self.key, self.digest, str(self.size), self.problem, self.sealed)
+        return "\t".join(("row", *fields, "yes" if self.examined else "no", self.path, *self.places))
 
 
-class Gap:
-    """A name that is not there as it should be: the path the engine would print, the kind of gap and the detail."""
+class Wanted:
+    """What one model or plan asks for under a target: its rows, or why it cannot be asked for."""
 
-    __slots__ = ("detail", "key", "kind", "path")
+    __slots__ = ("asked", "layout", "model", "refused", "rows", "target")
 
-    def __init__(self, path: str, key: str, kind: str, detail: str) -> None:
-        """Take path, registry key, kind (`missing`, `wrong bytes`, `wrong geometry`, `not registered`) and detail."""
-        self.path, self.key, self.kind, self.detail = path, key, kind, detail
+    def __init__(
+        self,
+        model: str,
+        target: str,
+        layout: str,
+        rows: list[Row],
+        refused: str | None = None,
+        asked: tuple[str, ...] = (),
+    ) -> None:
+        """Take what the attributes say; `asked` are the words a command names the set by."""
+        self.model, self.target, self.layout, self.rows, self.refused = model, target, layout, rows, refused
+        self.asked = asked
+
+    def lines(self) -> list[str]:
+        """Return the answer's lines."""
+        head = f"set\t{self.model}\t{self.target}\t{self.layout}"
+        return [head, f"refused\t{self.refused}"] if self.refused is not None else [head, *map(Row.line, self.rows)]
 
 
-def read_index(root: str, model: str) -> Index | None:
-    """Return the model's index if there is one and it is current, else None."""
-    try:
-        with open(os.path.join(root, "out", "index", f"{model}.txt"), encoding="utf-8") as stream:
-            return parse_index(root, stream.read())
-    except (OSError, ValueError):
+def answer_name(model: str, target: str | None, layout: str | None) -> str | None:
+    """Return the file name of the answer to a question, None for words that could name another file."""
+    words = [model, target or "", layout or ""]
+    if not model or model.startswith(".") or not all(_LETTERS.issuperset(word) for word in words):
         return None
+    return f"check/{'@'.join(words).rstrip('@')}.txt"
 
 
-def parse_index(root: str, text: str) -> Index | None:
-    """Return the index a text holds if it is whole and current, else None."""
-    lines = text.split("\n")
-    if lines[0] != HEADER or lines[-2:] != ["end", ""]:
-        return None
-    index = Index()
-    package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+def read_wanted(proof: Proof, model: str, target: str | None, layout: str | None) -> Wanted | None:
+    """Return what is kept for a model, None when nothing is, or what is there is not current."""
+    name = answer_name(model, target, layout)
+    lines = read_answer(proof, name) if name is not None else None
+    return None if lines is None else parse_wanted(lines, model, layout)
+
+
+def parse_wanted(lines: list[str], model: str, layout: str | None) -> Wanted | None:
+    """Return what the lines of an answer say, None when one of them is not known."""
     try:
-        for line in lines[1:-2]:
+        kind, named, target, own = lines[0].split("\t")
+        if kind != "set" or named != model:
+            return None
+        asked = (f"model={model}", *((f"layout={layout}",) if layout else ()))
+        if lines[1].startswith("refused\t"):
+            return Wanted(model, target, own, [], lines[1].partition("\t")[2], asked)
+        rows = []
+        for line in lines[1:]:
             kind, *fields = line.split("\t")
-            if kind == "row":
-                index.rows.append(Row(fields))
-            elif kind == "source":
-                if digest_of(os.path.join(root, fields[0])) != fields[1]:
-                    return None
-            elif kind == "stamp":
-                state = os.stat(os.path.join(package, fields[0]))
-                if (str(state.st_size), str(state.st_mtime_ns)) != (fields[1], fields[2]):
-                    return None
-            elif kind == "default":
-                index.target, index.layout = fields
-            elif kind == "refused":
-                index.refused[fields[0]] = fields[1]
-            elif kind == "unserved":
-                index.unserved[fields[0]] = fields[1]
-    except (OSError, ValueError, IndexError):
+            if kind != "row":
+                return None
+            rows.append(Row(*fields))
+    except (ValueError, TypeError, IndexError):
         return None
-    return index
+    return Wanted(model, target, own, rows, None, asked)
 
 
-def digest_of(path: str) -> str:
-    """Return a regular file's sha256 in hex, or `absent` when there is none that can be read."""
-    try:
-        # Not to wait for a writer of a FIFO.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-    except (OSError, ValueError):
-        return "absent"
-    with open(descriptor, "rb", buffering=0) as stream:
-        if os.fstat(descriptor).st_mode & 0o170000 != 0o100000:
-            return "absent"
-        try:
-            return hashlib.sha256(stream.read()).hexdigest()
-        except OSError:
-            return "absent"
+def find_gaps(sets: list[Wanted], target: str, store: str, folder: str | None) -> CheckReport | None:
+    """Hash what the rows name and return what is missing or has other bytes; sizes are compared before a byte is read.
 
-
-def find_gaps(rows: list[Row], blobs: str, folder: str | None) -> list[Gap]:
-    """Hash what each row names and return what is missing or has other bytes.
-
-    `blobs` is the store's blob folder; `folder` a model folder whose installed files are checked instead of the blobs.
+    `store` is the folder of the blobs. With `folder`, a model folder, what the engine would open there is looked at
+    instead. None when a blob of a sealed ELF is there now and was never examined.
     """
-    gaps: list[Gap] = []
-    seen: dict[str, str] = {}
-    for row in rows:
-        shown = row.path if folder is None else os.path.join(folder, row.path)
-        if row.digest == "-":
-            gaps.append(Gap(shown, row.key, "not registered", f"not in registry.yaml for target {row.target}"))
+    rows = [row for one in sets for row in one.rows]
+    choices = [] if folder is None else [_choose(row, folder) for row in rows]
+    places = [f"{store}/{row.digest}" for row in rows] if folder is None else [opened for opened, _, _ in choices]
+    sizes = {place: row.size for row, place in zip(rows, places, strict=True) if place and row.digest != NO_DIGEST}
+    found = look_at_all(sizes, follow=folder is not None)
+    if folder is None:
+        for row, place in zip(rows, places, strict=True):
+            if not row.examined and found.get(place or "") == row.digest:
+                return None
+        gaps = iter([_stored(row, target, found.get(place or "", "")) for row, place in zip(rows, places, strict=True)])
+    else:
+        gaps = iter([_installed(row, target, *choice, found) for row, choice in zip(rows, choices, strict=True)])
+    checked = []
+    for one in sets:
+        own = [gap for _, gap in zip(one.rows, gaps, strict=False) if gap is not None]
+        checked.append(CheckedSet(one.model, one.asked, one.layout, len(one.rows), own, one.refused))
+    return CheckReport(target, folder, checked)
+
+
+def _stored(row: Row, target: str, state: str) -> Gap | None:
+    """Return what is wrong with a name's blob, of which `look_at` said `state`."""
+    if row.digest == NO_DIGEST:
+        return Gap(row.key, row.path, "not registered", f"not in registry.yaml for target {target}")
+    if row.problem:
+        return Gap(row.key, row.path, "wrong geometry", row.problem, row.digest)
+    if state == row.digest:
+        return None
+    blob = f"blob sha256:{row.digest}"
+    word, _, rest = state.partition(": ")
+    if word == "absent":
+        why = "is not in the store" if rest == "no such file" else rest
+        return Gap(row.key, row.path, "missing", f"{blob} {why}", row.digest)
+    if word == "irregular":
+        return Gap(row.key, row.path, "not a regular file", f"{blob} is {rest}", row.digest)
+    return other_bytes(row, row.path, state)
+
+
+def other_bytes(row: Row, path: str, state: str) -> Gap:
+    """Return the gap of a file of other bytes; of one of another size nothing was hashed."""
+    word, _, size = state.partition(": ")
+    if word == "size":
+        detail = f"expected {row.size} bytes with sha256:{row.digest}, found {size} bytes"
+        return Gap(row.key, path, "wrong bytes", detail, row.digest)
+    detail = f"expected sha256:{row.digest}, found sha256:{state}"
+    return Gap(row.key, path, "wrong bytes", detail, row.digest, state)
+
+
+def _choose(row: Row, folder: str) -> tuple[str | None, list[str], list[str]]:
+    """Return what the engine opens (the first regular file of at least one byte), the later ones, and all places."""
+    places = [os.path.join(folder, place) for place in row.places]
+    there = []
+    for place in places:
+        try:
+            state = os.stat(place)
+        except (OSError, ValueError):
             continue
-        if row.problem:
-            gaps.append(Gap(shown, row.key, "wrong geometry", row.problem))
-            continue
-        place = os.path.join(blobs, row.digest) if folder is None else shown
-        if place not in seen:
-            seen[place] = digest_of(place)
-        found = seen[place]
-        if found == "absent":
-            where = f"blob sha256:{row.digest} is not in the store" if folder is None else "no such file"
-            gaps.append(Gap(shown, row.key, "missing", where))
-        elif found != row.digest:
-            gaps.append(Gap(shown, row.key, "wrong bytes", f"expected sha256:{row.digest}, found sha256:{found}"))
-    return gaps
+        if state.st_size and state.st_mode & 0o170000 == 0o100000 and os.access(place, os.R_OK):
+            there.append(place)
+    return (there[0] if there else None), there[1:], places
 
 
-def select_rows(index: Index, target: str | None, layout: str | None) -> list[Row]:
-    """Return the rows of one target and layout (default: the index's own)."""
-    wanted = (target or index.target, layout or index.layout)
-    return [row for row in index.rows if (row.target, row.layout) == wanted]
+def _installed(
+    row: Row, target: str, opened: str | None, later: list[str], places: list[str], found: dict[str, str]
+) -> Gap | None:
+    """Return what is wrong with what the engine opens for a name in a model folder."""
+    expected = None if row.digest == NO_DIGEST else row.digest
+    if opened is None:
+        detail = "looked in " + ", ".join(os.path.dirname(place) for place in places)
+        for place in places:
+            word, _, rest = look_at(place, -1).partition(": ")
+            if word == "irregular":
+                return Gap(row.key, place, "not a regular file", f"expected a full ELF, found {rest}", expected)
+            if word == "size":
+                detail += f"; {place} is empty"
+            elif rest != "no such file":
+                detail += f"; {place}: {rest}"
+        return Gap(row.key, places[-1], "missing", detail, expected)
+    if found.get(opened) == row.digest and row.examined and not row.problem:
+        return None
+    # Only where something may be wrong: reading ELFs takes the heavy imports.
+    from elfkiln.work.diagnose import diagnose
+
+    return diagnose(row, target, opened, later, found.get(opened, ""))
 
 
-def find_root(start: str) -> str | None:
-    """Return the nearest folder upwards with a toolchain.lock, else None."""
-    folder = os.path.abspath(start)
+def models_below(root: str) -> list[str]:
+    """Return the names of the models below plans/, sorted: every folder with a plan.json or a roles.yaml."""
+    plans = os.path.join(root, "plans")
+    try:
+        names = sorted(os.listdir(plans))
+    except OSError:
+        return []
+    return [
+        name
+        for name in names
+        if any(os.path.lexists(os.path.join(plans, name, table)) for table in ("plan.json", "roles.yaml"))
+    ]
+
+
+def main(words: list[str]) -> int | None:
+    """Answer `check-missing model=...` if what is kept for it is current; return None for the full path otherwise."""
+    keys: dict[str, str] = {}
+    for word in words:
+        key, equals, value = word.partition("=")
+        if not equals or key not in KEYS or not value or key in keys or value.startswith("~"):
+            return None
+        keys[key] = value
+    root = _root_of(keys.get("root"))
+    model, target, layout = keys.get("model"), keys.get("target"), keys.get("layout")
+    if root is None or model is None:
+        return None
+    proof = Proof(root)
+    sets = []
+    for name in models_below(root) if model == "all" else [model]:
+        wanted = read_wanted(proof, name, target, layout)
+        if wanted is None:
+            return None
+        sets.append(wanted)
+    if len({one.target for one in sets}) != 1 or (model != "all" and sets[0].refused is not None):
+        return None
+    report = find_gaps(sets, sets[0].target, os.path.join(root, "out", "registry", "blobs", "sha256"), keys.get("dir"))
+    if report is None:
+        return None
+    sys.stdout.write(report.text())
+    for line in report.refusals:
+        sys.stderr.write(f"elfkiln: {line}\n")
+    return report.exit_code
+
+
+def _root_of(named: str | None) -> str | None:
+    """Return the folder with a toolchain.lock: the named one, else the nearest upwards; None when there is none."""
+    if named is not None:
+        return named if os.path.isfile(os.path.join(named, "toolchain.lock")) else None
+    folder = os.getcwd()
     while not os.path.isfile(os.path.join(folder, "toolchain.lock")):
         parent = os.path.dirname(folder)
         if parent == folder:
             return None
         folder = parent
     return folder
-
-
-def report(model: str, target: str, names: int, gaps: list[Gap], *, dir_given: bool) -> str:
-    """Return what is printed for one model: the engine's own words per gap, the detail below, and a closing line."""
-    lines: list[str] = []
-    for gap in gaps:
-        lines += [f"missing full ELF {gap.path}", f"  {gap.kind}: {gap.detail}"]
-    if gaps:
-        verb = f"install model={model} target={target} dir=..." if dir_given else f"elfs model={model} target={target}"
-        lines.append(f"{model}: {len(gaps)} of {names} names missing for target {target}; run doit {verb}")
-    else:
-        lines.append(f"{model}: {names} names, all there and their bytes verify (target {target})")
-    return "\n".join(lines)
-
-
-def main(words: list[str]) -> int | None:
-    """Answer `check-missing model=...` if that model's index is current; return None for the full path otherwise."""
-    keys: dict[str, str] = {}
-    for word in words:
-        key, equals, value = word.partition("=")
-        if not equals or key not in KEYS or not value:
-            return None
-        keys[key] = value
-    model = keys.get("model", "")
-    root = find_root(keys.get("root", os.curdir))
-    if root is None or not model or model == "all" or "/" in model or model.startswith("."):
-        return None
-    index = read_index(root, model)
-    if index is None:
-        return None
-    rows = select_rows(index, keys.get("target"), keys.get("layout"))
-    if not rows or rows[0].target in index.unserved:
-        return None
-    gaps = find_gaps(rows, os.path.join(root, "out", "registry", "blobs", "sha256"), keys.get("dir"))
-    sys.stdout.write(report(model, rows[0].target, len(rows), gaps, dir_given="dir" in keys) + "\n")
-    return 1 if gaps else 0

@@ -8,8 +8,10 @@ from typing import Any
 
 from elfkiln.errors import EXIT_DIFFERS, EXIT_DONE, Differs
 from elfkiln.models.requirement import RequirementSet
+from elfkiln.models.set_digest import set_digest
 from elfkiln.project import Project
 from elfkiln.store.registry import Entry, load_registry, shape_of
+from elfkiln.work.asked import Asked
 from elfkiln.work.jobs import entry_of, registered_problem, registry_key
 
 
@@ -59,12 +61,64 @@ def lookup_set(project: Project, target: str, wanted: RequirementSet) -> tuple[F
     )
 
 
-def set_digest_of(rows: tuple[Found, ...]) -> str | None:
-    """Return the one digest of all rows' files (see `models.set_digest`), None if one is not there."""
-    from elfkiln.models.set_digest import set_digest
+@dataclass(frozen=True, slots=True)
+class LookedUp:
+    """What stands behind the names one plan or model asks for: a row per name, and one digest for the whole set.
 
+    `set_digest` (see `elfkiln.models.set_digest`) is None while a name is not there as it is asked for.
+    """
+
+    asked: Asked
+    rows: tuple[Found, ...]
+    set_digest: str | None
+
+    @property
+    def layers(self) -> list[dict[str, Any]]:
+        """One row per layer, role and file, in the order of the layers; a sealed ELF stands for no single layer."""
+        needs = self.asked.wanted.requirements
+        table: list[tuple[int, dict[str, Any]]] = []
+        for need, row in zip(needs, self.rows, strict=True):
+            shared = row.to_json()
+            for use in need.layers:
+                order = use.layer if use.layer is not None else len(needs) * 1000
+                role = need.name.role if need.name else None
+                table.append((order, {"use": str(use), "layer": use.layer, "role": role} | shared))
+        return [entry for _, entry in sorted(table, key=lambda pair: pair[0])]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        wanted = self.asked.wanted
+        names = [
+            row.to_json() | {"directory": need.directory, "uses": [str(use) for use in need.layers]}
+            for row, need in zip(self.rows, wanted.requirements, strict=True)
+        ]
+        return {
+            "model": wanted.model,
+            "layout": wanted.layout,
+            "target": self.asked.target,
+            "set_digest": f"sha256:{self.set_digest}" if self.set_digest else None,
+            "names": names,
+            "layers": self.layers,
+        }
+
+    def text(self) -> str:
+        """Return the lines for a person: a row per layer, and the set's digest."""
+        target = self.asked.target
+        lines = []
+        for layer in self.layers:
+            digest = layer["elf"] or f"not registered for target {target}"
+            size, recipe = layer["size"] or "-", layer["recipe"] or "-"
+            lines.append(f"{layer['use']}  {layer['path']}  {digest}  {size}  recipe {recipe}")
+        whole = self.set_digest
+        none = f"set digest: none, not every name is registered for {target}"
+        return "\n".join([*lines, f"set digest sha256:{whole}" if whole else none])
+
+
+def lookup(project: Project, asked: Asked) -> LookedUp:
+    """Return what the registry has for everything a plan or model asks for."""
+    rows = lookup_set(project, asked.target, asked.wanted)
     pairs = [(row.path, row.entry.elf) for row in rows if row.entry is not None and row.problem is None]
-    return set_digest(pairs) if len(pairs) == len(rows) else None
+    return LookedUp(asked, rows, set_digest(pairs) if len(pairs) == len(rows) else None)
 
 
 def lookup_glob(project: Project, target: str, pattern: str) -> tuple[Found, ...]:

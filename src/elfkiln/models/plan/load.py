@@ -25,13 +25,13 @@ MAX_DECISION_BYTES = 1024 * 1024
 
 
 def plan_file(path: Path) -> Path:
-    """Return the plan.json that `path` means: itself, or the one in that folder.
+    """Return the plan.json that `path` means: itself, or the one in that folder (a folder of that very name is none).
 
     >>> plan_file(Path("/nowhere/plan.json")).name
     'plan.json'
     """
     try:
-        return path / contract.PLAN_FILE if path.is_dir() else path
+        return path / contract.PLAN_FILE if path.is_dir() and path.name != contract.PLAN_FILE else path
     except (OSError, ValueError) as error:
         raise Refused(f"{brief(path)}: {getattr(error, 'strerror', None) or error}") from error
 

@@ -16,7 +16,7 @@ from elfkiln.models.plan.names import plan_requirements
 from elfkiln.project import Project
 from elfkiln.store.registry import load_registry
 from elfkiln.store.toolchain_lock import read_lock
-from elfkiln.work import plan_check
+from elfkiln.work import diagnose
 from elfkiln.work.build import build_elfs
 from elfkiln.work.install import install
 from projects import CHECKOUT, StandInBuilder
@@ -64,7 +64,7 @@ def model(tmp_path, project, monkeypatch):
     assert build_elfs(project, builder, [wanted]).exit_code == 0
     install(project, "sim", wanted, folder)
 
-    monkeypatch.setattr(plan_check, "open_elf", Opened)
+    monkeypatch.setattr(diagnose, "open_elf", Opened)
     return folder
 
 
@@ -90,7 +90,7 @@ def check(project, folder, capsys, *words):
 def test_a_sound_set(project, model, capsys):
     code, lines = check(project, model, capsys)
     assert code == 0
-    assert lines == [f"model-dir: {NAMES} names, what the engine would open verifies (target sim)"]
+    assert lines == [f"model-dir: {NAMES} names, all there and their bytes verify (target sim)"]
 
 
 def test_missing_everywhere_names_the_places(project, model, capsys):
@@ -107,7 +107,8 @@ def test_a_stub_is_called_one(project, model, capsys):
     path.write_bytes(b"\x7fELF" + bytes(55))
     code, lines = check(project, model, capsys)
     assert code == 1
-    assert lines[0] == f"stub in full ELF {path}"
+    assert lines[0] == f"missing full ELF {path}"
+    assert lines[1].startswith("  stub: ")
     assert "found 59 bytes" in lines[1]
 
 
@@ -118,7 +119,8 @@ def test_another_geometry_under_the_name(project, model, capsys):
     path.write_bytes(data)
     code, lines = check(project, model, capsys)
     assert code == 1
-    assert lines[0] == f"wrong geometry in full ELF {path}"
+    assert lines[0] == f"missing full ELF {path}"
+    assert lines[1].startswith("  wrong geometry: ")
 
 
 def test_one_flipped_byte(project, model, capsys):
@@ -129,7 +131,8 @@ def test_one_flipped_byte(project, model, capsys):
     path.write_bytes(data)
     code, lines = check(project, model, capsys)
     assert code == 1
-    assert lines[0] == f"wrong bytes in full ELF {path}"
+    assert lines[0] == f"missing full ELF {path}"
+    assert lines[1].startswith("  wrong bytes: ")
     assert hashlib.sha256(data).hexdigest() in lines[1]
 
 
@@ -141,7 +144,8 @@ def test_a_damaged_or_foreign_file_has_wrong_bytes_not_a_wrong_geometry(project,
     path.write_bytes({"cut": data[:-100], "longer": data + b"x", "foreign": b"#!/bin/sh\n" + bytes(6000)}[damage])
     code, lines = check(project, model, capsys)
     assert code == 1
-    assert lines[0] == f"wrong bytes in full ELF {path}"
+    assert lines[0] == f"missing full ELF {path}"
+    assert lines[1].startswith("  wrong bytes: ")
 
 
 def test_a_fifo_or_a_folder_in_place_of_an_artifact_is_missing_not_waited_for(project, model, capsys):
@@ -199,7 +203,8 @@ def test_a_twin_shadowed_by_an_earlier_directory(project, model, capsys):
     first.write_bytes(data)
     code, lines = check(project, model, capsys)
     assert code == 1
-    assert lines[0] == f"shadowed in full ELF {first}"
+    assert lines[0] == f"missing full ELF {first}"
+    assert lines[1].startswith("  shadowed: ")
     assert f"the registered file is {model}/kernels/{TWIN}" in lines[1]
 
 
@@ -218,7 +223,39 @@ def test_a_sound_elf_nobody_registered(project, model, capsys):
     project.registry_file.write_text(text[:start] + text[text.index("    full_i8_", start + 10) :])
     code, lines = check(project, model, capsys)
     assert code == 1
-    assert lines[0] == f"not registered in full ELF {model}/kernels/{QKV}"
+    assert lines[0] == f"missing full ELF {model}/kernels/{QKV}"
+    assert lines[1].startswith("  not registered: ")
+
+
+@pytest.mark.parametrize("name", ["folder", "device", "dangling"])
+def test_a_plan_that_is_not_a_file_is_refused_in_one_line(project, model, capsys, name):
+    file = model / "plan.json"
+    file.unlink()
+    match name:
+        case "folder":
+            file.mkdir()
+        case "device":
+            file.symlink_to("/dev/zero")
+        case _:
+            file.symlink_to(model / "nowhere")
+    for words in ([f"plan={model}"], [f"plan={file}"]):
+        assert main(["check-missing", f"root={project.root}", *words]) == 2
+        captured = capsys.readouterr()
+        assert captured.out == ""
+        assert captured.err.count("\n") == 1
+        assert f"{file}: not a regular file" in captured.err
+
+
+def test_a_directory_whose_name_is_too_long_is_passed_over(project, model, capsys):
+    long = f"kernels={'n' * 300}"
+    assert main(["resolve", f"root={project.root}", TWIN, f"plan={model}", long]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1] == f"{'n' * 300}/{TWIN}  passed over: File name too long"
+    assert lines[-1] == f"opens {model}/kernels-m16/{TWIN}"
+    code, lines = check(project, model, capsys, long)
+    assert code == 1
+    # The six names at M = 128 are looked up in that directory alone.
+    assert [line.rpartition("; ")[2].rpartition(": ")[2] for line in lines[1::2]] == ["File name too long"] * 6
 
 
 def test_another_kernels_directory(project, model, capsys, tmp_path):
@@ -227,14 +264,36 @@ def test_another_kernels_directory(project, model, capsys, tmp_path):
     assert check(project, model, capsys, f"kernels={tmp_path / 'elsewhere'}")[0] == 0
 
 
-def test_json(project, model, capsys):
+def test_json_has_the_form_of_model(project, model, capsys):
+    """The same fields as for `model=` and `dir=`: tests/work/test_check_missing.py pins them."""
     (model / "kernels" / QKV).unlink()
     assert main(["check-missing", f"root={project.root}", f"plan={model}", "--json"]) == 1
-    table = json.loads(capsys.readouterr().out)
-    states = {row["name"]: row["state"] for row in table["names"]}
-    assert len(states) == NAMES
-    assert {name for name, state in states.items() if state != "ok"} == {QKV}
-    assert states[QKV] == "missing"
+    digest = load_registry(project.registry_file).entries("sim")[QKV].elf
+    assert json.loads(capsys.readouterr().out) == {
+        "schema": "elfkiln-check-missing/1",
+        "target": "sim",
+        "dir": str(model),
+        "missing": 1,
+        "models": [
+            {
+                "model": "model-dir",
+                "target": "sim",
+                "layout": "b8",
+                "names": NAMES,
+                "refused": None,
+                "gaps": [
+                    {
+                        "name": QKV,
+                        "path": f"{model}/kernels/{QKV}",
+                        "kind": "missing",
+                        "detail": f"looked in {model}/kernels",
+                        "expected": f"sha256:{digest}",
+                        "found": None,
+                    }
+                ],
+            }
+        ],
+    }
 
 
 def test_an_int8_cache_is_refused_for_every_target_today(project, model, capsys):
@@ -367,7 +426,7 @@ def elfs(project, builder, folder, monkeypatch):
 
 def test_folders_of_one_base_name_do_not_take_each_others_sealed_elf(project, sealed, monkeypatch, capsys):
     builder, first, second = sealed
-    monkeypatch.setattr(plan_check, "open_elf", lambda *_: SealedStandIn())
+    monkeypatch.setattr(diagnose, "open_elf", lambda *_: SealedStandIn())
     assert elfs(project, builder, first, monkeypatch) == 0
     assert elfs(project, builder, second, monkeypatch) == 0
     keys = [key for key in load_registry(project.registry_file).entries("sim") if key.endswith("/pb16i_sealed.elf")]
@@ -393,7 +452,7 @@ def test_a_sealed_elf_without_a_geometry_of_the_plan_is_neither_served_nor_insta
 ):
     """The plan below plans/ gains a geometry after the build: the name stays, the bytes no longer serve."""
     builder, _, second = sealed
-    monkeypatch.setattr("elfkiln.work.check_index.check_elf", lambda *_: None)
+    monkeypatch.setattr(diagnose, "open_elf", lambda *_: SealedStandIn())
     folder = project.plans / "served"
     shutil.copytree(second, folder)
     assert elfs(project, builder, folder, monkeypatch) == 0

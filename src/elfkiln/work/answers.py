@@ -1,0 +1,288 @@
+"""Answers kept in small files below out/index, each proven current before it is used; and hashing files in parts.
+
+An answer's file is text, tab-separated:
+
+    elfkiln-answer/1
+    file   <path below the root>  <stamp>
+    bytes  <path below the root>  <sha256 of the file>
+    tree   <folder>  stamps|bytes  <sha256 over all its files>
+    answer
+    ...                            the answer's own lines
+    sha256 <of everything above>
+
+It is current iff its last line fits and every input is what it was. A stamp is inode, size, mtime and ctime: no edit
+leaves all four alone, except one within the clock tick of the edit before it. So what had changed less than `SLACK_NS`
+before the answer was worked out is proven by its bytes instead (git calls this case racily clean). The folder of a
+`tree` is one below the root, or `.` for this package: the code that worked the answer out.
+
+Nothing heavy is imported here: a command that finds its answer is done in the time Python takes to start.
+"""
+
+from __future__ import annotations
+
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from _hashlib import HASH
+    from collections.abc import Callable, Iterable, Iterator
+
+try:
+    # hashlib itself costs as much again as the hashing of a small set.
+    from _hashlib import openssl_sha256 as sha256
+except ImportError:
+    from hashlib import sha256
+
+HEADER = "elfkiln-answer/1"
+SLACK_NS = 2_000_000_000
+ABSENT = "absent"
+IRREGULAR = "irregular"
+_MOST_BYTES = 1 << 28
+_PART = 1 << 20
+_MOST_DEPTH = 20
+# Below this a pool of threads costs more than it saves.
+_POOL_BYTES = 4 << 20
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK
+_KINDS = {
+    0o040000: "a folder",
+    0o120000: "a symbolic link",
+    0o010000: "a pipe",
+    0o140000: "a socket",
+    0o020000: "a device",
+    0o060000: "a device",
+}
+
+
+class Proof:
+    """What has been looked at already by this process, so that answers that share inputs look once."""
+
+    __slots__ = ("root", "seen")
+
+    def __init__(self, root: str) -> None:
+        """Take the project's root."""
+        self.root = root
+        self.seen: dict[tuple[str, str], str] = {}
+
+    def of(self, kind: str, place: str) -> str:
+        """Return the stamp of a file, its sha256, or that of a tree's stamps or bytes, by `kind`."""
+        key = (kind, place)
+        if key not in self.seen:
+            if kind == "file":
+                self.seen[key] = stamp_of(os.path.join(self.root, place))
+            elif kind == "bytes":
+                self.seen[key] = digest_of(os.path.join(self.root, place))
+            else:
+                folder = _PACKAGE if place == "." else os.path.join(self.root, place)
+                self.seen[key] = _tree_bytes(folder) if kind == "tree bytes" else _tree_stamps(folder)[0]
+        return self.seen[key]
+
+
+def read_answer(proof: Proof, name: str) -> list[str] | None:
+    """Return the lines of an answer if there is one and it is current, else None."""
+    data = _read(os.path.join(proof.root, "out", "index", name))
+    if data is None:
+        return None
+    body, mark, last = data.rpartition(b"sha256\t")
+    if not mark or last != sha256(body).hexdigest().encode() + b"\n":
+        return None
+    # The seal holds, so these are the bytes that were written; anything unknown is another version's.
+    lines = body.decode("utf-8", "surrogateescape").split("\n")
+    if lines[0] != HEADER:
+        return None
+    for number, line in enumerate(lines):
+        if line == "answer":
+            return lines[number + 1 : -1]
+        if number and not _holds(proof, line.split("\t")):
+            return None
+    return None
+
+
+def _holds(proof: Proof, fields: list[str]) -> bool:
+    kind, *rest = fields
+    if kind in ("file", "bytes") and len(rest) == 2:
+        return proof.of(kind, rest[0]) == rest[1]
+    if kind == "tree" and len(rest) == 3 and rest[1] in ("stamps", "bytes"):
+        return proof.of(f"tree {rest[1]}", rest[0]) == rest[2]
+    return False
+
+
+def inputs_of(root: str, files: Iterable[str], trees: Iterable[str], now_ns: int) -> list[str]:
+    """Return the lines that stand for the state of these inputs at `now_ns`, files and folders relative to the root."""
+    lines = []
+    young = now_ns - SLACK_NS
+    for place in files:
+        path = os.path.join(root, place)
+        stamp = stamp_of(path)
+        # A stamp ends in mtime and ctime.
+        changed = max(map(int, stamp.split(" ")[2:]), default=0)
+        lines.append(f"bytes\t{place}\t{digest_of(path)}" if changed > young else f"file\t{place}\t{stamp}")
+    for place in trees:
+        folder = _PACKAGE if place == "." else os.path.join(root, place)
+        stamps, changed = _tree_stamps(folder)
+        proof = f"bytes\t{_tree_bytes(folder)}" if changed > young else f"stamps\t{stamps}"
+        lines.append(f"tree\t{place}\t{proof}")
+    return lines
+
+
+def answer_bytes(inputs: list[str], lines: list[str]) -> bytes:
+    """Return the bytes of an answer's file."""
+    body = "\n".join([HEADER, *inputs, "answer", *lines, ""]).encode("utf-8", "surrogateescape")
+    return body + b"sha256\t" + sha256(body).hexdigest().encode() + b"\n"
+
+
+def stamp_of(path: str) -> str:
+    """Return a regular file's inode, size, mtime and ctime (ns) as text, `absent` or `irregular` otherwise."""
+    try:
+        state = os.stat(path)
+    except (OSError, ValueError):
+        return ABSENT
+    if state.st_mode & 0o170000 != 0o100000:
+        return IRREGULAR
+    return f"{state.st_ino} {state.st_size} {state.st_mtime_ns} {state.st_ctime_ns}"
+
+
+def _files_below(folder: str, prefix: str = "", depth: int = 0) -> Iterator[tuple[str, os.DirEntry[str]]]:
+    """Yield every file of a tree by its relative path; what Python and editors leave behind is passed over."""
+    if depth > _MOST_DEPTH:
+        # A link that leads upwards.
+        return
+    try:
+        with os.scandir(folder) as entries:
+            found = sorted(entries, key=lambda entry: entry.name)
+    except OSError:
+        return
+    for entry in found:
+        name = entry.name
+        if name.startswith(".") or name == "__pycache__":
+            continue
+        if entry.is_dir():
+            yield from _files_below(entry.path, f"{prefix}{name}/", depth + 1)
+        else:
+            yield prefix + name, entry
+
+
+def _tree_stamps(folder: str) -> tuple[str, int]:
+    """Return the sha256 over the stamps of all files of a tree, and when the last of them changed (ns)."""
+    last = 0
+    parts = []
+    for name, entry in _files_below(folder):
+        try:
+            state = entry.stat()
+        except OSError:
+            parts.append(f"{name}\tabsent")
+            continue
+        last = max(last, state.st_mtime_ns, state.st_ctime_ns)
+        parts.append(f"{name}\t{state.st_ino} {state.st_size} {state.st_mtime_ns} {state.st_ctime_ns}")
+    return sha256("\n".join(parts).encode("utf-8", "surrogateescape")).hexdigest(), last
+
+
+def _tree_bytes(folder: str) -> str:
+    """Return the sha256 over names and bytes of all files of a tree."""
+    parts = [f"{name}\t{digest_of(entry.path)}" for name, entry in _files_below(folder)]
+    return sha256("\n".join(parts).encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def _read(path: str) -> bytes | None:
+    """Return the bytes of a regular file of bounded size, None when there is none."""
+    try:
+        descriptor = os.open(path, _FLAGS)
+    except (OSError, ValueError):
+        return None
+    try:
+        state = os.fstat(descriptor)
+        if state.st_mode & 0o170000 != 0o100000 or state.st_size > _MOST_BYTES:
+            return None
+        parts = []
+        while part := os.read(descriptor, _PART):
+            parts.append(part)
+        return b"".join(parts)
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
+
+
+def digest_of(path: str) -> str:
+    """Return a regular file's sha256 in hex, or `absent` when there is none that can be read."""
+    found = look_at(path, None)
+    return found if len(found) == 64 else ABSENT
+
+
+def look_at(path: str, size: int | None, *, follow: bool = True) -> str:
+    """Return a regular file's sha256 in hex, or in words why there is none, told from it by their first letters.
+
+    `absent: ...`, `irregular: <what it is>`, or `size: <bytes>` when `size` is given and it has another one: then no
+    byte is read. With `follow` off a symbolic link is irregular too. The file is read in parts, whatever its size.
+    """
+    try:
+        descriptor = os.open(path, _FLAGS if follow else _FLAGS | os.O_NOFOLLOW)
+    except (OSError, ValueError) as error:
+        return _why_not(path, error)
+    try:
+        state = os.fstat(descriptor)
+        if state.st_mode & 0o170000 != 0o100000:
+            return f"{IRREGULAR}: {_KINDS.get(state.st_mode & 0o170000, 'something else')}"
+        if size is not None and state.st_size != size:
+            return f"size: {state.st_size}"
+        digest: HASH = sha256()
+        left = state.st_size
+        # One byte more than there should be, so that a file that grows meanwhile is hashed to its end.
+        while part := os.read(descriptor, min(left + 1, _PART)):
+            digest.update(part)
+            left = max(left - len(part), 0)
+        return digest.hexdigest()
+    except OSError as error:
+        return f"{ABSENT}: cannot be read ({error.strerror or error})"
+    finally:
+        os.close(descriptor)
+
+
+def _why_not(path: str, error: OSError | ValueError) -> str:
+    try:
+        mode = os.lstat(path).st_mode & 0o170000
+    except (OSError, ValueError) as unseen:
+        if isinstance(unseen, (FileNotFoundError, NotADirectoryError)):
+            return f"{ABSENT}: no such file"
+        return f"{ABSENT}: {getattr(unseen, 'strerror', None) or unseen}"
+    if mode == 0o120000:
+        there = os.path.exists(path)
+        return f"{IRREGULAR}: {'a symbolic link' if there else 'a symbolic link that leads nowhere'}"
+    if mode != 0o100000:
+        return f"{IRREGULAR}: {_KINDS.get(mode, 'something else')}"
+    return f"{ABSENT}: cannot be read ({getattr(error, 'strerror', None) or error})"
+
+
+def look_at_all(wanted: dict[str, int], *, follow: bool = True) -> dict[str, str]:
+    """Return `look_at` of every path, given with the size it should have; large sets on all cores.
+
+    hashlib lets go of the interpreter's lock while it hashes, so threads are enough.
+    """
+
+    def look(path: str) -> str:
+        return look_at(path, wanted[path], follow=follow)
+
+    if sum(wanted.values()) < _POOL_BYTES or len(wanted) < 2:
+        return {path: look(path) for path in wanted}
+    return _on_all_cores(look, wanted)
+
+
+def _on_all_cores(look: Callable[[str], str], wanted: dict[str, int]) -> dict[str, str]:
+    from threading import Thread
+
+    # The longest first, so that no thread is left with one at the end.
+    rest = iter(sorted(wanted, key=lambda path: -wanted[path]))
+    found: dict[str, str] = {}
+
+    def work() -> None:
+        # One iterator for all: `next` on it is one step under the interpreter's lock.
+        for path in rest:
+            found[path] = look(path)
+
+    threads = [Thread(target=work) for _ in range(min(os.cpu_count() or 1, len(wanted)) - 1)]
+    for thread in threads:
+        thread.start()
+    work()
+    for thread in threads:
+        thread.join()
+    return found
