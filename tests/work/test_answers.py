@@ -215,5 +215,5 @@ def test_what_is_not_a_regular_file_is_called_so(tmp_path):
     assert look_at("/dev/zero", None) == "irregular: a device"
     assert look_at(str(tmp_path / "link"), 1) == hashlib.sha256(b"x").hexdigest()
     assert look_at(str(tmp_path / "link"), 1, follow=False) == "irregular: a symbolic link"
-    assert look_at(str(tmp_path / ("n" * 300)), None) == "absent: File name too long"
+    assert look_at(str(tmp_path / ("n" * 300)), None) == "absent: cannot be read (File name too long)"
     assert look_at(str(tmp_path / "file" / "below"), None) == "absent: no such file"

@@ -250,12 +250,12 @@ def test_a_directory_whose_name_is_too_long_is_passed_over(project, model, capsy
     long = f"kernels={'n' * 300}"
     assert main(["resolve", f"root={project.root}", TWIN, f"plan={model}", long]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[1] == f"{'n' * 300}/{TWIN}  passed over: File name too long"
+    assert lines[1] == f"{'n' * 300}/{TWIN}  passed over: cannot be read (File name too long)"
     assert lines[-1] == f"opens {model}/kernels-m16/{TWIN}"
     code, lines = check(project, model, capsys, long)
     assert code == 1
     # The six names at M = 128 are looked up in that directory alone.
-    assert [line.rpartition("; ")[2].rpartition(": ")[2] for line in lines[1::2]] == ["File name too long"] * 6
+    assert [line.rpartition(": ")[2] for line in lines[1::2]] == ["cannot be read (File name too long)"] * 6
 
 
 def test_another_kernels_directory(project, model, capsys, tmp_path):

@@ -60,8 +60,10 @@ def open_regular(path: str | os.PathLike[str], *, follow: bool = True) -> int:
         if error.errno == errno.ENXIO:
             # The one kind that cannot be opened at all.
             raise Unreadable("not a regular file (a socket or a device)", path) from None
-        if error.errno == errno.ELOOP and not follow and os.path.islink(path):
-            raise Unreadable("not a regular file (a symbolic link)", path) from None
+        if error.errno in (errno.ELOOP, errno.ENOENT) and os.path.islink(path):
+            # Which is not to be followed, or cannot be.
+            where = "" if os.path.exists(path) else " that leads nowhere"
+            raise Unreadable(f"not a regular file (a symbolic link{where})", path) from None
         raise
     mode = os.fstat(descriptor).st_mode
     if not stat.S_ISREG(mode):

@@ -21,17 +21,13 @@ Nothing heavy is imported here: a command that finds its answer is done in the t
 from __future__ import annotations
 
 import os
+from hashlib import sha256
+
+from elfkiln.io.reading import Unreadable, open_regular, read_bytes, reason_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from _hashlib import HASH
     from collections.abc import Callable, Iterable, Iterator
-
-try:
-    # hashlib itself costs as much again as the hashing of a small set.
-    from _hashlib import openssl_sha256 as sha256
-except ImportError:
-    from hashlib import sha256
 
 HEADER = "elfkiln-answer/1"
 SLACK_NS = 2_000_000_000
@@ -43,15 +39,6 @@ _MOST_DEPTH = 20
 # Below this a pool of threads costs more than it saves.
 _POOL_BYTES = 4 << 20
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK
-_KINDS = {
-    0o040000: "a folder",
-    0o120000: "a symbolic link",
-    0o010000: "a pipe",
-    0o140000: "a socket",
-    0o020000: "a device",
-    0o060000: "a device",
-}
 
 
 class Proof:
@@ -80,8 +67,9 @@ class Proof:
 
 def read_answer(proof: Proof, name: str) -> list[str] | None:
     """Return the lines of an answer if there is one and it is current, else None."""
-    data = _read(os.path.join(proof.root, "out", "index", name))
-    if data is None:
+    try:
+        data = read_bytes(os.path.join(proof.root, "out", "index", name), _MOST_BYTES)
+    except OSError:
         return None
     body, mark, last = data.rpartition(b"sha256\t")
     if not mark or last != sha256(body).hexdigest().encode() + b"\n":
@@ -183,26 +171,6 @@ def _tree_bytes(folder: str) -> str:
     return sha256("\n".join(parts).encode("utf-8", "surrogateescape")).hexdigest()
 
 
-def _read(path: str) -> bytes | None:
-    """Return the bytes of a regular file of bounded size, None when there is none."""
-    try:
-        descriptor = os.open(path, _FLAGS)
-    except (OSError, ValueError):
-        return None
-    try:
-        state = os.fstat(descriptor)
-        if state.st_mode & 0o170000 != 0o100000 or state.st_size > _MOST_BYTES:
-            return None
-        parts = []
-        while part := os.read(descriptor, _PART):
-            parts.append(part)
-        return b"".join(parts)
-    except OSError:
-        return None
-    finally:
-        os.close(descriptor)
-
-
 def digest_of(path: str) -> str:
     """Return a regular file's sha256 in hex, or `absent` when there is none that can be read."""
     found = look_at(path, None)
@@ -216,16 +184,20 @@ def look_at(path: str, size: int | None, *, follow: bool = True) -> str:
     byte is read. With `follow` off a symbolic link is irregular too. The file is read in parts, whatever its size.
     """
     try:
-        descriptor = os.open(path, _FLAGS if follow else _FLAGS | os.O_NOFOLLOW)
-    except (OSError, ValueError) as error:
-        return _why_not(path, error)
+        descriptor = open_regular(path, follow=follow)
+    except (FileNotFoundError, NotADirectoryError):
+        return f"{ABSENT}: no such file"
+    except Unreadable as error:
+        reason = reason_of(error)
+        kind = reason.removeprefix("not a regular file (").removesuffix(")")
+        return f"{ABSENT}: {reason}" if kind == reason else f"{IRREGULAR}: {kind}"
+    except OSError as error:
+        return f"{ABSENT}: cannot be read ({reason_of(error)})"
     try:
         state = os.fstat(descriptor)
-        if state.st_mode & 0o170000 != 0o100000:
-            return f"{IRREGULAR}: {_KINDS.get(state.st_mode & 0o170000, 'something else')}"
         if size is not None and state.st_size != size:
             return f"size: {state.st_size}"
-        digest: HASH = sha256()
+        digest = sha256()
         left = state.st_size
         # One byte more than there should be, so that a file that grows meanwhile is hashed to its end.
         while part := os.read(descriptor, min(left + 1, _PART)):
@@ -233,24 +205,9 @@ def look_at(path: str, size: int | None, *, follow: bool = True) -> str:
             left = max(left - len(part), 0)
         return digest.hexdigest()
     except OSError as error:
-        return f"{ABSENT}: cannot be read ({error.strerror or error})"
+        return f"{ABSENT}: cannot be read ({reason_of(error)})"
     finally:
         os.close(descriptor)
-
-
-def _why_not(path: str, error: OSError | ValueError) -> str:
-    try:
-        mode = os.lstat(path).st_mode & 0o170000
-    except (OSError, ValueError) as unseen:
-        if isinstance(unseen, (FileNotFoundError, NotADirectoryError)):
-            return f"{ABSENT}: no such file"
-        return f"{ABSENT}: {getattr(unseen, 'strerror', None) or unseen}"
-    if mode == 0o120000:
-        there = os.path.exists(path)
-        return f"{IRREGULAR}: {'a symbolic link' if there else 'a symbolic link that leads nowhere'}"
-    if mode != 0o100000:
-        return f"{IRREGULAR}: {_KINDS.get(mode, 'something else')}"
-    return f"{ABSENT}: cannot be read ({getattr(error, 'strerror', None) or error})"
 
 
 def look_at_all(wanted: dict[str, int], *, follow: bool = True) -> dict[str, str]:
