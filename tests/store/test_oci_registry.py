@@ -16,7 +16,8 @@ from elfkiln.store.blobs import INDEX_TYPE, MANIFEST_TYPE
 from elfkiln.store.oci_address import OciAddress
 from elfkiln.store.oci_registry import NotThere, OciRegistry
 from elfkiln.store.registry_auth import credentials_for, parse_challenge
-from oci_server import Registry, docker_registry, running_docker_registry, serving
+from oci_server import Registry, running_docker_registry, serving
+from programs import need_program
 
 DATA = bytes(range(256)) * 1200
 DIGEST = hashlib.sha256(DATA).hexdigest()
@@ -90,7 +91,7 @@ def test_plain_http_is_for_this_machine_only():
 
 @pytest.fixture(scope="module")
 def real(tmp_path_factory):
-    assert docker_registry(), "Debian's package docker-registry is needed (apt-get install docker-registry)"
+    need_program("docker-registry")
     with running_docker_registry(tmp_path_factory.mktemp("registry")) as host:
         yield host
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import shutil
 import socket
 import subprocess
 import threading
@@ -18,13 +17,10 @@ from urllib.error import URLError
 from urllib.parse import parse_qs, urlsplit
 from urllib.request import urlopen
 
+from programs import need_program
+
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 INDEX = "application/vnd.oci.image.index.v1+json"
-
-
-def docker_registry() -> str | None:
-    """Return the path of Debian's registry program, None where it is not installed."""
-    return shutil.which("docker-registry")
 
 
 @contextlib.contextmanager
@@ -40,8 +36,7 @@ def running_docker_registry(folder: Path, **options: str) -> Iterator[str]:
         f"version: 0.1\nlog:\n  level: error\nstorage:\n  filesystem:\n    rootdirectory: {folder / 'files'}\n"
         f"  delete:\n    enabled: true\nhttp:\n  addr: 127.0.0.1:{port}\n{auth}"
     )
-    program = docker_registry()
-    assert program is not None
+    program = need_program("docker-registry")
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen([program, "serve", str(config)], stdout=log, stderr=log)
     try:
