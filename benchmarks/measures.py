@@ -222,7 +222,7 @@ def _simulated(folder: Path, generator: RenderedGenerator) -> SimElf:
         generator.kernels,
         kernel_root=PROJECT.kernels,
         toolchain=_toolchain(),
-        cache=PROJECT.out / "cache",
+        cache=PROJECT.cache,
         workdir=folder,
     )
     return SimElf(built.path)
@@ -239,7 +239,7 @@ def _plain_loop(folder: Path, generator: RenderedGenerator, a: Array, b: Array) 
         {"zero_i32": (POINTER,), "matmul_i8_i32": (POINTER, POINTER, POINTER)},
         kernel_root=PROJECT.kernels,
         toolchain=_toolchain(),
-        cache=PROJECT.out / "cache",
+        cache=PROJECT.cache,
         workdir=folder,
     )
     m = int(kernel.defines["DIM_M"])

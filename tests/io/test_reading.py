@@ -111,6 +111,8 @@ def test_a_link_is_followed_unless_told_otherwise(here):
             read_bytes(name, 3, follow=False)
     with pytest.raises(Unreadable, match=r"not a regular file \(a symbolic link that leads nowhere\)"):
         read_bytes("nowhere", 3)
+    with pytest.raises(FileNotFoundError):
+        read_bytes("nothing", 3)
 
 
 def test_what_is_absent_is_missing(here):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import tempfile
 
 import pytest
 
-from elfkiln.io.workspace import private_folder, sweep
+from elfkiln.io import files
+from elfkiln.io.workspace import private_folder, sweep, sweep_files
 
 
 def test_a_private_folder_is_fresh_and_goes_away(tmp_path):
@@ -45,3 +48,98 @@ def test_a_sweep_spares_the_living_and_removes_the_killed(tmp_path):
 
 def test_a_sweep_of_nothing(tmp_path):
     assert sweep(tmp_path / "absent") == 0
+    (tmp_path / "file").write_text("")
+    assert sweep(tmp_path / "file") == 0
+
+
+KILLED_WRITER = (
+    "import os, signal, sys\n"
+    "from pathlib import Path\n"
+    "from elfkiln.io import files\n"
+    "files.os.fsync = lambda _: os.kill(os.getpid(), signal.SIGKILL)\n"
+    "files.write_atomic(Path(sys.argv[1]), b'half')\n"
+)
+
+
+def test_what_a_killed_writer_left_goes_and_what_a_living_one_writes_stays(tmp_path, monkeypatch):
+    subprocess.run([sys.executable, "-c", KILLED_WRITER, str(tmp_path / "registry.yaml")], timeout=60)
+    (dead,) = tmp_path.iterdir()
+    assert dead.name.startswith(".part-registry.yaml-")
+    seen = []
+
+    def look(_descriptor):
+        if not seen:
+            # While our own unfinished file lies there.
+            seen.append(sorted(path.name for path in tmp_path.iterdir()))
+            seen.append(sweep_files(tmp_path))
+            seen.append(dead.exists())
+
+    monkeypatch.setattr(files.os, "fsync", look)
+    files.write_atomic(tmp_path / "index.json", b"whole")
+    assert len(seen[0]) == 2
+    assert seen[1:] == [1, False]
+    assert [path.name for path in tmp_path.iterdir()] == ["index.json"]
+
+
+def test_a_writer_whose_file_a_sweep_took_in_the_first_instant_makes_another(tmp_path, monkeypatch):
+    lock = files.fcntl.flock
+    swept = []
+
+    def late(descriptor, how):
+        if how == files.fcntl.LOCK_EX and not swept:
+            swept.append(sweep_files(tmp_path))
+        lock(descriptor, how)
+
+    monkeypatch.setattr(files.fcntl, "flock", late)
+    files.write_atomic(tmp_path / "file", b"whole")
+    assert swept == [1]
+    assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("file", b"whole")]
+
+
+def test_what_is_not_ours_is_never_swept(tmp_path):
+    """A folder of somebody's may hold anything; only unfinished files are looked for there."""
+    (tmp_path / "build-mine").mkdir()
+    (tmp_path / ".part-folder").mkdir()
+    (tmp_path / "notes.part-1").write_text("")
+    (tmp_path / ".part-link").symlink_to("notes.part-1")
+    os.mkfifo(tmp_path / ".part-pipe")
+    before = sorted(path.name for path in tmp_path.iterdir())
+    assert sweep_files(tmp_path) == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == before
+
+
+def test_a_folder_without_its_lock_is_nobodys(tmp_path):
+    """The lock comes first and goes last, so such a folder is one whose removal failed."""
+    (tmp_path / "build-0011").mkdir()
+    (tmp_path / "build-0011" / "left").write_text("")
+    (tmp_path / "build-2233.lock").write_text("")
+    (tmp_path / "doit.json").write_text("")
+    assert sweep(tmp_path) == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["doit.json"]
+
+
+def test_folders_without_write_permission_go_too(tmp_path):
+    place = tmp_path / "place"
+    place.mkdir()
+    for folder in (*tmp_path.parents, tmp_path):
+        if os.stat(folder).st_uid == os.getuid() and str(folder).startswith(tempfile.gettempdir() + os.sep):
+            folder.chmod(0o755)
+    place.chmod(0o777)
+    program = (
+        "import os, sys\n"
+        "from pathlib import Path\n"
+        "from elfkiln.io.workspace import private_folder\n"
+        # Permissions do not bind root.
+        "if os.getuid() == 0:\n"
+        "    os.setgid(65534)\n"
+        "    os.setuid(65534)\n"
+        "with private_folder(Path(sys.argv[1])) as folder:\n"
+        "    inner = folder / 'a' / 'b'\n"
+        "    inner.mkdir(parents=True)\n"
+        "    (inner / 'file').write_text('x')\n"
+        "    inner.chmod(0o500)\n"
+        "    inner.parent.chmod(0o000)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program, str(place)], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert list(place.iterdir()) == []

@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from elfkiln.errors import Differs, Refused
+from elfkiln.io import files
 from elfkiln.store.registry import Entry, Registry, dump_registry, load_registry, register, shape_of
 
 G = "full_i8_G_K5120_N17408_b8.elf"
@@ -191,16 +192,69 @@ def test_shapes_are_k_n_tag_and_m():
 
 def test_unchanged_content_leaves_the_file_alone(tmp_path):
     path = tmp_path / "registry.yaml"
-    register(path, tmp_path / "locks", "sim", {G: entry("a")})
+    register(path, "sim", {G: entry("a")})
     before = path.stat()
-    register(path, tmp_path / "locks", "sim", {G: entry("a")})
+    register(path, "sim", {G: entry("a")})
     assert (path.stat().st_ino, path.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+
+
+def test_the_lock_lies_beside_the_file_and_nothing_else_is_left(tmp_path):
+    path = tmp_path / "registry.yaml"
+    register(path, "sim", {G: entry("a")})
+    assert sorted(os.listdir(tmp_path)) == [".registry.yaml.lock", "registry.yaml"]
+
+
+def test_an_edit_between_reading_and_renaming_is_kept(tmp_path, monkeypatch):
+    """Somebody without the lock, a person or git, writes the file while its new content is made."""
+    path = tmp_path / "registry.yaml"
+    register(path, "sim", {G: entry("a")})
+    meanwhile = [dump_registry(Registry({"sim": {G: entry("a"), D: entry("d")}}))]
+    write = files.os.fsync
+
+    def edit(descriptor):
+        write(descriptor)
+        if meanwhile:
+            path.write_bytes(meanwhile.pop())
+
+    monkeypatch.setattr(files.os, "fsync", edit)
+    register(path, "sim", {U: entry("a")})
+    monkeypatch.undo()
+    assert sorted(load_registry(path).entries("sim")) == sorted([G, U, D])
+    assert sorted(os.listdir(tmp_path)) == [".registry.yaml.lock", "registry.yaml"]
+
+
+def test_a_file_that_goes_on_changing_is_given_up_in_one_line(tmp_path, monkeypatch):
+    path = tmp_path / "registry.yaml"
+    register(path, "sim", {G: entry("a")})
+    sizes = iter(range(1, 100))
+    monkeypatch.setattr(
+        files.os,
+        "fsync",
+        lambda _: path.write_bytes(dump_registry(Registry({"sim": {G: entry("a", size=next(sizes))}}))),
+    )
+    with pytest.raises(Refused, match="changes while it is written"):
+        register(path, "sim", {U: entry("a")})
+    assert sorted(os.listdir(tmp_path)) == [".registry.yaml.lock", "registry.yaml"]
+
+
+def test_a_file_that_goes_between_reading_and_renaming_stays_gone_but_for_what_is_registered(tmp_path, monkeypatch):
+    path = tmp_path / "registry.yaml"
+    register(path, "sim", {G: entry("a")})
+    gone = []
+
+    def remove(_descriptor):
+        if not gone:
+            gone.append(path.unlink())
+
+    monkeypatch.setattr(files.os, "fsync", remove)
+    register(path, "sim", {U: entry("a")})
+    assert sorted(load_registry(path).entries("sim")) == [U]
 
 
 def _register_one(root, number):
     name = f"full_i8_G_K{64 * (number + 1)}_N128.elf"
     digits = f"{number:064x}"
-    register(root / "registry.yaml", root / "locks", "sim", {name: Entry(digits, 1, digits, digits, digits, 2)})
+    register(root / "registry.yaml", "sim", {name: Entry(digits, 1, digits, digits, digits, 2)})
 
 
 def test_processes_that_register_at_once_lose_nothing(tmp_path):

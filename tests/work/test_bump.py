@@ -44,8 +44,8 @@ def entry(number):
 
 def fill_registry(project):
     names = ["full_i8_D_K17408_N5120_b8.elf", "full_i8_G_K5120_N17408_b8.elf", "full_i8_O_K6144_N5120_b8.elf"]
-    register(project.registry_file, project.out, "npu2", {name: entry(16 * i) for i, name in enumerate(names, start=1)})
-    register(project.registry_file, project.out, "sim", {names[0]: entry(4096)})
+    register(project.registry_file, "npu2", {name: entry(16 * i) for i, name in enumerate(names, start=1)})
+    register(project.registry_file, "sim", {names[0]: entry(4096)})
     return names
 
 
@@ -190,9 +190,9 @@ def test_names_of_the_plans_without_a_recipe_are_counted(project, tmp_path):
     assert (empty.names, empty.recipes, empty.models) == ((), 0, 2)
     assert (empty.wanted, empty.unbuilt) == (TINY_NAMES, TINY_NAMES)
     first, second = "full_i8_D_K512_N256_b8.elf", "full_i8_QKV_K256_N768_b8.elf"
-    register(project.registry_file, project.out, "npu2", {first: entry(16), second: entry(32)})
+    register(project.registry_file, "npu2", {first: entry(16), second: entry(32)})
     # What another target has is not built for this one.
-    register(project.registry_file, project.out, "sim", {"full_i8_O_K256_N256_b8.elf": entry(4096)})
+    register(project.registry_file, "sim", {"full_i8_O_K256_N256_b8.elf": entry(4096)})
     filled = bump(project, [wheel])
     assert (filled.names, filled.recipes) == ((first, second), 2)
     assert (filled.wanted, filled.unbuilt) == (TINY_NAMES, TINY_NAMES - 2)
@@ -205,7 +205,7 @@ def test_a_sealed_elf_counts_by_model(project, tmp_path):
     sealed = [need for need in asked if need.name is None]
     assert len(sealed) == 1
     one = replace(entry(16), sealed=sealed[0].sealed)
-    register(project.registry_file, project.out, "npu2", {"bonsai2-27b-pb16i/pb16i_sealed.elf": one})
+    register(project.registry_file, "npu2", {"bonsai2-27b-pb16i/pb16i_sealed.elf": one})
     after = bump(project, [tmp_path / "new"])
     assert (before.unbuilt, after.unbuilt) == (len(asked), len(asked) - 1)
 

@@ -10,7 +10,7 @@ from elfkiln.cli.named_plan import ROLES, show_notes, strict_roles
 from elfkiln.errors import Refused
 from elfkiln.models.catalogue import all_models
 from elfkiln.models.requirement import RequirementSet
-from elfkiln.project import Project, find_project
+from elfkiln.project import Project, find_project, named_project
 from elfkiln.store.toolchain_lock import read_lock
 from elfkiln.targets.table import TARGETS
 from elfkiln.work.asked import Asked, asked_by_model, asked_by_plan
@@ -25,7 +25,8 @@ TARGET = {"target": f"{TARGET_WORDS} (default: default_target of toolchain.lock)
 
 def project_of(arguments: Arguments) -> Project:
     """Return the project that `root=` names, or the nearest one."""
-    return find_project(arguments.keys.get("root"))
+    root = arguments.keys.get("root")
+    return find_project() if root is None else named_project(root)
 
 
 def target_of(project: Project, arguments: Arguments) -> str:

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import IO
 
 from elfkiln.errors import Refused, brief, refusal
 from elfkiln.io.reading import kind_of, reason_of, sha256_of
+
+PART = ".part-"
+"""How the names of unfinished files and folders begin; `workspace.sweep` removes those whose writer is dead."""
 
 _LEAST_FREE_BYTES = 1 << 20
 
@@ -26,20 +31,30 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def write_atomic(path: Path, data: bytes, *, scratch: Path | None = None, mode: int = 0o644) -> None:
+def write_atomic(
+    path: Path,
+    data: bytes,
+    *,
+    scratch: Path | None = None,
+    mode: int = 0o644,
+    check: Callable[[], None] | None = None,
+) -> None:
     """Write `data` to `path`: temporary file, fsync, rename, fsync of the folder.
 
-    `scratch` is where the temporary file lies (same file system; default: beside `path`). Raises `Refused` with one
+    `scratch` is where the temporary file lies (same file system; default: beside `path`). `check` is called last before
+    the rename, and what it raises leaves the old file. Raises `Refused` with one
     line when the disk is full or the place is not writable; the old file then stands untouched. So does what is no
     file: a device, pipe or folder would be replaced by one, and a symbolic link is neither followed nor replaced.
     """
     try:
         _refuse_other_kinds(path)
-        with _temporary(scratch or path.parent) as (stream, part):
+        with _temporary(scratch or path.parent, path.name) as (stream, part):
             os.fchmod(stream.fileno(), mode)
             stream.write(data)
             stream.flush()
             os.fsync(stream.fileno())
+            if check is not None:
+                check()
             part.replace(path)
         sync_folder(path.parent)
     except OSError as error:
@@ -61,15 +76,33 @@ def _refuse_other_kinds(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def _temporary(folder: Path) -> Iterator[tuple[tempfile._TemporaryFileWrapper[bytes], Path]]:
+def _temporary(folder: Path, name: str) -> Iterator[tuple[IO[bytes], Path]]:
+    """Yield a new file of `folder` and its path; it is removed unless the block renames it.
+
+    The file is locked while its writer lives, so that `workspace.sweep` can tell what a killed one left.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    stream = tempfile.NamedTemporaryFile(dir=folder, prefix=".part-", delete=False)  # noqa: SIM115
+    while True:
+        stream = tempfile.NamedTemporaryFile(dir=folder, prefix=f"{PART}{name[:64]}-", delete=False)  # noqa: SIM115
+        if _still_ours(stream.fileno(), stream.name):
+            break
+        stream.close()
     part = Path(stream.name)
     try:
         with stream:
-            yield stream, part
+            yield stream.file, part
     finally:
         part.unlink(missing_ok=True)
+
+
+def _still_ours(descriptor: int, path: str) -> bool:
+    """Lock a new file, and say whether it still bears its name: a sweep may have taken it for a dead writer's."""
+    with contextlib.suppress(OSError):  # some network file systems have no locks, and no sweep touches such a file
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.lstat(path))
+    except FileNotFoundError:
+        return False
 
 
 def digest_or_none(path: Path) -> str | None:

@@ -123,9 +123,13 @@ def read_regular(path: str | os.PathLike[str], *, limit: int, remedy: str = "") 
 
 def read_text(path: str | os.PathLike[str], *, limit: int, remedy: str = "") -> str:
     """Return a file's UTF-8 text, read as `read_regular` does; `Refused` for bytes that are none."""
-    data = read_regular(path, limit=limit, remedy=remedy)
+    return utf8_text(read_regular(path, limit=limit, remedy=remedy), brief(os.fspath(path), 4096), remedy=remedy)
+
+
+def utf8_text(data: bytes, where: str, *, remedy: str = "") -> str:
+    """Return bytes as text; `Refused`, naming the first byte that does not fit, when they are not UTF-8."""
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
         found = f"byte {error.start} is not UTF-8"
-        raise refusal(brief(os.fspath(path), 4096), expected="UTF-8 text", found=found, remedy=remedy) from None
+        raise refusal(where, expected="UTF-8 text", found=found, remedy=remedy) from None

@@ -6,17 +6,18 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import yaml
-from filelock import FileLock
 
 from elfkiln.engine.artifact_name import ArtifactName, bare_elf_name, checked_model_name
 from elfkiln.errors import Differs, ElfkilnError, Refused, brief
 from elfkiln.io.checked import YAML, Value
 from elfkiln.io.files import write_atomic
-from elfkiln.io.reading import read_text
+from elfkiln.io.locking import locked
+from elfkiln.io.reading import read_regular, utf8_text
 from elfkiln.io.strict_yaml import parse_strict_yaml
 
 SCHEMA = "elfkiln-registry/1"
@@ -24,6 +25,7 @@ MAX_BYTES = 64 * 2**20
 """Some 140,000 names."""
 
 _REMEDY = "restore it from the repository"
+_TRIES = 5
 _DIGESTS = ("elf", "recipe", "manifest", "design")
 _FIELDS = frozenset((*_DIGESTS, "size", "columns"))
 _SEALED = "sealed"
@@ -103,9 +105,7 @@ def shape_of(key: str) -> object:
 
 def load_registry(path: Path) -> Registry:
     """Read registry.yaml; an absent file is an empty registry. Raises `Refused` naming the field that does not fit."""
-    if not os.path.lexists(path):
-        return Registry({})
-    return parse_registry(read_text(path, limit=MAX_BYTES, remedy=_REMEDY), path.name)
+    return _registry_of(_bytes_of(path), path.name)
 
 
 def parse_registry(text: str, where: str) -> Registry:
@@ -168,11 +168,46 @@ def _entry_table(entry: Entry) -> dict[str, object]:
     return table | {"size": entry.size, "columns": entry.columns}
 
 
-def register(path: Path, scratch: Path, target: str, entries: Mapping[str, Entry]) -> None:
-    """Set entries of a target in registry.yaml under its lock, by rename; unchanged content leaves the file alone."""
-    scratch.mkdir(parents=True, exist_ok=True)
-    with FileLock(scratch / "registry.lock", timeout=600):
-        registry = load_registry(path).with_entries(target, entries)
-        data = dump_registry(registry)
-        if not path.is_file() or path.read_bytes() != data:
-            write_atomic(path, data)
+def register(path: Path, target: str, entries: Mapping[str, Entry]) -> None:
+    """Set entries of a target in registry.yaml under its lock, by rename; unchanged content leaves the file alone.
+
+    The lock lies beside the file and not below out/, which may be deleted at any time. Whoever edits the file without
+    the lock (a person, git) is not overwritten: what was read is compared with what is there before the rename, and
+    read again if it differs. Raises `Refused` when the file cannot be read or written, or goes on changing.
+    """
+    with locked(lock_file(path), path.name):
+        for _ in range(_TRIES):
+            before = _bytes_of(path)
+            data = dump_registry(_registry_of(before, path.name).with_entries(target, entries))
+            if data == before:
+                return
+            try:
+                write_atomic(path, data, check=partial(_refuse_change, path, before))
+            except _Changed:
+                continue
+            return
+    raise Refused(f"{path.name}: changes while it is written; run again when nobody edits it")
+
+
+def lock_file(path: Path) -> Path:
+    """Return the lock of a registry, beside it."""
+    return path.with_name(f".{path.name}.lock")
+
+
+def _registry_of(data: bytes | None, where: str) -> Registry:
+    return Registry({}) if data is None else parse_registry(utf8_text(data, where, remedy=_REMEDY), where)
+
+
+class _Changed(Exception):
+    """Somebody wrote the file between our reading and our rename."""
+
+
+def _refuse_change(path: Path, before: bytes | None) -> None:
+    if _bytes_of(path) != before:
+        raise _Changed
+
+
+def _bytes_of(path: Path) -> bytes | None:
+    if not os.path.lexists(path):
+        return None
+    return read_regular(path, limit=MAX_BYTES, remedy=_REMEDY)

@@ -101,7 +101,7 @@ def build_elfs(
         run.failures.append(failure)
     try:
         if todo:
-            sweep(project.out / "work")
+            sweep(project.work)
             run.all(todo, jobs or os.cpu_count() or 1)
     finally:
         show.stop()
@@ -180,7 +180,7 @@ class _Run:
         if all(known.values()):
             return
         self.builder.prepare()
-        with private_folder(self.project.out / "work") as folder:
+        with private_folder(self.project.work) as folder:
             config = {
                 "dep_file": str(folder / "doit.json"),
                 "backend": "json",
@@ -292,7 +292,7 @@ class _Run:
             )
             for key, requirement in job.wanted
         }
-        register(self.project.registry_file, self.project.out / "locks", self.builder.pin.name, entries)
+        register(self.project.registry_file, self.builder.pin.name, entries)
 
     def _fail(self, job: Job, error: ElfkilnError) -> None:
         self.failures += [Failure(key, str(error), error.exit_code) for key, _ in job.wanted]
@@ -313,14 +313,14 @@ def obtain(
     A lock per recipe lets one process build while others wait for it. Raises what the build raises.
     """
     store = Store(project.store)
-    locks = project.out / "locks"
+    locks = project.locks
     locks.mkdir(parents=True, exist_ok=True)
     with FileLock(locks / f"{job.recipe.digest}.lock"):
         known = None if rebuild else find_artifact(store, job.recipe.digest)
         if known is not None:
             check_names(builder, job, store.path(known.elf))
             return known
-        with private_folder(project.out / "work") as folder:
+        with private_folder(project.work) as folder:
             result = builder.build(job.generator, folder)
             if not result.elf.is_file():
                 raise BuildFailed(f"{job.title}: the toolchain ended well but wrote no ELF; see the build log")

@@ -123,7 +123,7 @@ def verify_set(
     for result in results:
         say(result.line())
     sealed = [need for need in wanted.requirements if need.name is None]
-    with private_folder(project.out / "work") as folder, ThreadPoolExecutor(jobs) as pool:
+    with private_folder(project.work) as folder, ThreadPoolExecutor(jobs) as pool:
         bench = _Bench(project, builder, folder)
         geometries = _by_geometry(wanted)
         work = [pool.submit(_verify_geometry, bench, wanted, geometry, needs, sealed) for geometry, needs in geometries]
@@ -239,7 +239,7 @@ class _Bench:
             job.generator.kernels,
             kernel_root=self.project.kernels,
             toolchain=self.sim.checked_toolchain(),
-            cache=self.project.out / "cache",
+            cache=self.project.cache,
             workdir=workdir,
         ).path
 

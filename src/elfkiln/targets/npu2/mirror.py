@@ -61,7 +61,7 @@ def mirror(
     kept = [wheel for wheel in npu2.wheels if store.holds(wheel.sha256)]
     missing = [wheel for wheel in npu2.wheels if wheel not in kept]
     for group in _groups(missing, wheels):
-        with ends_at_sigterm(), private_folder(project.out / "work") as folder:
+        with ends_at_sigterm(), private_folder(project.work) as folder:
             collect(group, Sources(store, wheels), folder, npu2.python, note)
             for wheel in group:
                 store.add_file(folder / wheel.file, expected=wheel.sha256)

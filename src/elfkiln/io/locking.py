@@ -1,0 +1,119 @@
+"""Locks between processes: who waits says so and for whom, and nobody waits for ever.
+
+A lock is a file, locked by the kernel for the life of its holder (`flock`): a killed process holds nothing. The file
+stays; what it holds is nothing, and its age says nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from elfkiln.errors import Differs, brief
+from elfkiln.io.files import storage_refusal
+from elfkiln.io.terminal import tell
+
+SAID_AFTER = 2.0
+"""Seconds after which somebody who waits is told what for."""
+
+PATIENCE = 600.0
+"""Seconds after which waiting is given up."""
+
+Note = Callable[[str], None]
+
+
+@contextlib.contextmanager
+def locked(
+    path: Path,
+    what: str,
+    *,
+    patience: float = PATIENCE,
+    said_after: float = SAID_AFTER,
+    note: Note | None = None,
+) -> Iterator[None]:
+    """Hold the lock `path` for a block; `what` is what messages call the thing it guards.
+
+    After `said_after` seconds of waiting `note` (default: a line on standard error) is told what is waited for and
+    which process has it. Raises `Differs` after `patience` seconds and `Refused` where no lock can be made.
+    """
+    guard = FileLock(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _acquire(guard, path, what, min(said_after, patience), patience, note or _tell)
+    except OSError as error:
+        raise storage_refusal(path, error) from error
+    try:
+        yield
+    finally:
+        guard.release()
+
+
+def _acquire(guard: FileLock, path: Path, what: str, said_after: float, patience: float, note: Note) -> None:
+    try:
+        guard.acquire(timeout=said_after)
+        return
+    except Timeout:
+        if said_after < patience:
+            note(f"waiting for {what}, which {holder_of(path)} has")
+    try:
+        guard.acquire(timeout=max(0.0, patience - said_after))
+    except Timeout:
+        raise Differs(
+            f"{what}: {holder_of(path)} has had it for {patience:g} s; wait for that process to end, or end it, and "
+            "run again"
+        ) from None
+
+
+@contextlib.contextmanager
+def free_lock(path: Path) -> Iterator[bool]:
+    """Hold the lock `path` for a block if nobody has it, and say whether that is so; never waits."""
+    guard = FileLock(path)
+    try:
+        guard.acquire(timeout=0)
+    except (Timeout, OSError):
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        guard.release()
+
+
+def holder_of(path: Path) -> str:
+    """Return who has a lock, as `process 4711 (python -m doit elfs)`; without a number where nobody can tell."""
+    number = _holding_process(path)
+    if number is None:
+        return "another process"
+    if number == os.getpid():
+        return "this process itself"
+    try:
+        words = Path(f"/proc/{number}/cmdline").read_bytes().rstrip(b"\0").split(b"\0")
+    except OSError:
+        return f"process {number}"
+    program, *rest = (os.fsdecode(word) for word in words)
+    line = " ".join([os.path.basename(program), *rest])
+    return f"process {number} ({brief(line, 80)})" if line else f"process {number}"
+
+
+def _holding_process(path: Path) -> int | None:
+    """Return the number of the process that Linux lists as the holder of a file's lock."""
+    try:
+        state = path.stat()
+        table = Path("/proc/locks").read_text(encoding="ascii")
+    except (OSError, UnicodeDecodeError):
+        return None
+    wanted = f"{os.major(state.st_dev):02x}:{os.minor(state.st_dev):02x}:{state.st_ino}"
+    for line in table.splitlines():
+        # "3: FLOCK  ADVISORY  WRITE 4711 08:01:1234 0 EOF"; one who waits has "->" after the number.
+        fields = line.split()
+        if len(fields) > 5 and fields[1] == "FLOCK" and fields[5] == wanted and int(fields[4]) > 0:
+            return int(fields[4])
+    return None
+
+
+def _tell(line: str) -> None:
+    tell(f"elfkiln: {line}")
