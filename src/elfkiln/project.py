@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 LOCK_FILE = "toolchain.lock"
 REGISTRY_FILE = "registry.yaml"
+PLANS = "plans"
 OUT = "out"
 STORE = f"{OUT}/registry"
 """The OCI image layout that holds the blobs."""
@@ -24,7 +25,7 @@ BLOBS = "blobs/sha256"
 """Where an OCI image layout keeps its blobs, below its own folder (image-spec 1.1, "Image Layout")."""
 
 INDEX = f"{OUT}/index"
-"""The flat indexes that `check-missing` reads, a file per model."""
+"""The answers that are kept for `check-missing`."""
 
 
 class Project:
@@ -66,7 +67,7 @@ class Project:
     @property
     def plans(self) -> Path:
         """Folder of the models' plans and role tables."""
-        return self.root / "plans"
+        return self.root / PLANS
 
     @property
     def kernels(self) -> Path:
@@ -118,9 +119,10 @@ class Project:
         """Installed toolchains, by digest."""
         return self.out / "toolchains"
 
-    def index_file(self, model: str) -> Path:
-        """Return the flat index of a model."""
-        return self.root / INDEX / f"{model}.txt"
+    @property
+    def index(self) -> Path:
+        """Answers that are kept for `check-missing`; they only save time."""
+        return self.root / INDEX
 
 
 def find_root(start: str) -> str | None:

@@ -18,6 +18,7 @@ from filelock import FileLock
 from elfkiln.errors import Differs, Refused, refusal
 from elfkiln.io.canonical import canonical_json, file_sha256, sha256_hex
 from elfkiln.io.files import storage_refusal, write_atomic
+from elfkiln.project import BLOBS
 
 MANIFEST_TYPE = "application/vnd.oci.image.manifest.v1+json"
 INDEX_TYPE = "application/vnd.oci.image.index.v1+json"
@@ -58,7 +59,7 @@ class Store:
     @property
     def blobs(self) -> Path:
         """Folder of the blobs."""
-        return self.root / "blobs" / "sha256"
+        return self.root / BLOBS
 
     def path(self, digest: str) -> Path:
         """Return where a blob of this digest lies or would lie."""

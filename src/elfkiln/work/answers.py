@@ -24,6 +24,7 @@ import os
 from hashlib import sha256
 
 from elfkiln.io.reading import Unreadable, open_regular, read_bytes, reason_of
+from elfkiln.project import INDEX
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ class Proof:
 def read_answer(proof: Proof, name: str) -> list[str] | None:
     """Return the lines of an answer if there is one and it is current, else None."""
     try:
-        data = read_bytes(os.path.join(proof.root, "out", "index", name), _MOST_BYTES)
+        data = read_bytes(os.path.join(proof.root, INDEX, name), _MOST_BYTES)
     except OSError:
         return None
     body, mark, last = data.rpartition(b"sha256\t")

@@ -55,7 +55,7 @@ def wanted_by_model(
             there = any(os.path.lexists(project.plans / model / file) for file in MODEL_FILES[:2])
             if strict and name is not None and there:
                 with contextlib.suppress(Refused):
-                    write_atomic(project.out / "index" / name, answer_bytes(before, wanted.lines()))
+                    write_atomic(project.index / name, answer_bytes(before, wanted.lines()))
             return wanted
         if failure is not None:
             # What could not be read may have been half-written.

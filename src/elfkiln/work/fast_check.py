@@ -17,6 +17,7 @@ from __future__ import annotations
 import os
 import sys
 
+from elfkiln.project import BLOBS, PLANS, STORE, find_root, is_checkout
 from elfkiln.work.answers import Proof, look_at, look_at_all, read_answer
 from elfkiln.work.gaps import CheckedSet, CheckReport, Gap
 
@@ -203,7 +204,7 @@ def _installed(
 
 def models_below(root: str) -> list[str]:
     """Return the names of the models below plans/, sorted: every folder with a plan.json or a roles.yaml."""
-    plans = os.path.join(root, "plans")
+    plans = os.path.join(root, PLANS)
     try:
         names = sorted(os.listdir(plans))
     except OSError:
@@ -223,9 +224,10 @@ def main(words: list[str]) -> int | None:
         if not equals or key not in KEYS or not value or key in keys or value.startswith("~"):
             return None
         keys[key] = value
-    root = _root_of(keys.get("root"))
+    named = keys.get("root")
+    root = find_root(os.curdir) if named is None else named
     model, target, layout = keys.get("model"), keys.get("target"), keys.get("layout")
-    if root is None or model is None:
+    if root is None or model is None or not is_checkout(root):
         return None
     proof = Proof(root)
     sets = []
@@ -236,23 +238,10 @@ def main(words: list[str]) -> int | None:
         sets.append(wanted)
     if len({one.target for one in sets}) != 1 or (model != "all" and sets[0].refused is not None):
         return None
-    report = find_gaps(sets, sets[0].target, os.path.join(root, "out", "registry", "blobs", "sha256"), keys.get("dir"))
+    report = find_gaps(sets, sets[0].target, os.path.join(root, STORE, BLOBS), keys.get("dir"))
     if report is None:
         return None
     sys.stdout.write(report.text())
     for line in report.refusals:
         sys.stderr.write(f"elfkiln: {line}\n")
     return report.exit_code
-
-
-def _root_of(named: str | None) -> str | None:
-    """Return the folder with a toolchain.lock: the named one, else the nearest upwards; None when there is none."""
-    if named is not None:
-        return named if os.path.isfile(os.path.join(named, "toolchain.lock")) else None
-    folder = os.getcwd()
-    while not os.path.isfile(os.path.join(folder, "toolchain.lock")):
-        parent = os.path.dirname(folder)
-        if parent == folder:
-            return None
-        folder = parent
-    return folder

@@ -134,7 +134,7 @@ def designs_of(project: Project, wanted: RequirementSet, needs: Iterable[Require
         digest = known.get(sha256_hex(text.encode()))
         if digest is not None and store.holds(digest):
             return read_design(store.read(digest).decode())
-        with private_folder(project.out / "work") as folder:
+        with private_folder(project.work) as folder:
             return read_design(run_generator(text, workdir=folder))
 
     unique = list(dict.fromkeys(texts))

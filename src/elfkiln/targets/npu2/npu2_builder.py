@@ -56,7 +56,7 @@ class NpuBuilder:
             kernel_root=self.project.kernels,
             toolchain=self.toolchain,
             workdir=workdir,
-            failed_logs=self.project.out / "logs",
+            failed_logs=self.project.logs,
         )
         return Built(built.path, built.design, built.log)
 

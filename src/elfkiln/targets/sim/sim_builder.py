@@ -65,7 +65,7 @@ class SimBuilder:
             generator.kernels,
             kernel_root=self.project.kernels,
             toolchain=toolchain,
-            cache=self.project.out / "cache",
+            cache=self.project.cache,
             workdir=workdir,
         )
         return Built(built.path, design, "".join(f"{line}\n" for line in warnings) + built.log)
