@@ -1,31 +1,61 @@
-"""The GEMM a sequence computes, read from the design alone: M, K, N, how the weights lie, columns and rows.
+"""The GEMM that moves of data compute, read from them alone: M, K, N, how the weights lie, columns, groups.
 
-Nothing here trusts a name. K is the step between rows of A and N that between rows of C, extents come from the
-arguments (A has M*K elements, C M*N), and how many bits a weight takes from the bytes of B. Whether weights are
-contiguous is told by the tasks that bring them in. What their bits mean no design tells: of two layouts that lie alike
-it cannot say which one it is for.
+Nothing here trusts a name, and a design's tasks and a full ELF's instruction stream are read by the same rules. K is
+the step between rows of A and N that between rows of C; extents say M and how many bits a weight takes; whether the
+weights are contiguous is told by the tasks that bring them in. What their bits mean no design tells: of two layouts
+that lie alike it cannot say which one it is for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
 from elfkiln.design.model import Design, Dim, Sequence, StartTask, Task
-from elfkiln.design.patterns import TAP_DIMS, Pattern, pattern_of, task_dims
+from elfkiln.design.patterns import Pattern, pattern_of, task_dims
 from elfkiln.engine.contract import ARGUMENT_A, ARGUMENT_B, ARGUMENT_C, TILE_K, TILE_N, WEIGHT_LAYOUTS, weights_text
 from elfkiln.engine.layouts import BLOCK
+from elfkiln.errors import Differs, mismatch_line
 
-_ROWS_AT = TAP_DIMS - 2
-"""Which dimension of a task of A or C steps from row to row; the last one walks along a row."""
+_WORD = 4
+"""Bytes of an element of C."""
+
+_T = TypeVar("_T")
+
+
+class Computes(Protocol):
+    """What an artifact name can say of a GEMM: C[M, N] = A[M, K] @ B[K, N], with weights of `weight_bits` bits."""
+
+    @property
+    def M(self) -> int:
+        """Rows of A and C."""
+
+    @property
+    def K(self) -> int:
+        """Columns of A, rows of B."""
+
+    @property
+    def N(self) -> int:
+        """Columns of B and C."""
+
+    @property
+    def weight_bits(self) -> int:
+        """Bits a weight takes in B."""
+
+    @property
+    def contiguous(self) -> bool:
+        """Whether K panels of B come as linear runs, else row by row."""
+
+
+def gemm_text(gemm: Computes) -> str:
+    """Return M, K, N and the weights in words."""
+    return f"M={gemm.M} K={gemm.K} N={gemm.N}, {weights_text(gemm.weight_bits, gemm.contiguous)}"
 
 
 @dataclass(frozen=True, slots=True)
 class Geometry:
-    """A GEMM: A is M x K int8, B is K x N weights, C is M x N int32, on `columns` x `rows` cores.
-
-    A weight takes `weight_bits`; `contiguous` says that K panels come as linear runs, else row by row.
-    """
+    """The GEMM of a design's sequence: int8 A, packed B, int32 C, on `columns` x `rows` cores."""
 
     M: int
     K: int
@@ -35,72 +65,131 @@ class Geometry:
     columns: int
     rows: int
 
-    @property
-    def text(self) -> str:
-        """M, K, N and the weights in words."""
-        return f"M={self.M} K={self.K} N={self.N}, {weights_text(self.weight_bits, self.contiguous)}"
+
+@dataclass(frozen=True, slots=True)
+class Gemm:
+    """The GEMM that moves compute; `columns` bring B in, and the array goes over C in row and column groups."""
+
+    M: int
+    K: int
+    N: int
+    weight_bits: int
+    contiguous: bool
+    columns: int
+    column_groups: int
+    row_groups: int
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """One shim DMA task in bytes: the host argument it walks, by which lane (FIFO, or column and channel) and how."""
+
+    argument: int
+    lane: Hashable
+    inward: bool
+    pattern: Pattern
+
+
+class NotAGemm(Differs):
+    """Moves that are no GEMM an artifact name can say; the text says what of them is not as it must be."""
+
+
+def gemm_of(moves: Collection[Move], extents: tuple[int, int, int]) -> Gemm:
+    """Return the GEMM that moves over A, B and C of these extents (bytes) compute.
+
+    It is one when every task moves the right way, rows of A and of C lie K bytes and N words apart, extents agree, a
+    weight takes the bits of a known layout, every lane brings whole K panels of B tile by tile along K, all contiguous
+    or all row by row, and every element of C is written once. Raises `NotAGemm` naming the first that does not hold.
+    """
+    a, b, c = (_tasks(moves, argument) for argument in (ARGUMENT_A, ARGUMENT_B, ARGUMENT_C))
+    N, rest = divmod(_one("bytes between rows of C", {_row_step(move.pattern) for move in c}), _WORD)
+    K = _one("bytes between rows of A", {_row_step(move.pattern) for move in a})
+    if K < 1 or N < 1 or rest or K % TILE_K or N % TILE_N:
+        raise _not("K and N, by the rows of A and C", f"multiples of {TILE_K} and {TILE_N}", f"{K} and {N}")
+    A, B, C = extents
+    M = _whole("bytes of A over K", A, K)
+    if C != M * N * _WORD:
+        raise _not("bytes of C", f"{M} x {N} x {_WORD}", C)
+    bits = B * 8 // (K * N)
+    known = sorted({layout.weight_bits for layout in WEIGHT_LAYOUTS}, reverse=True)
+    if bits not in known or bits * K * N != B * 8:
+        raise _not("bytes of B", " or ".join(f"{K * N * width // 8:,}" for width in known), B)
+    contiguous, columns = _panels(b, bits, K, N)
+    if _moved(c) != C:
+        raise _not("bytes drained to C", C, _moved(c))
+    row_groups, column_groups = _whole("bytes of B moved", _moved(b), B), _whole("bytes of A moved", _moved(a), A)
+    _check_cover(c, M, N)
+    return Gemm(M, K, N, bits, contiguous, columns, column_groups, row_groups)
 
 
 def geometry_of(sequence: Sequence, design: Design) -> Geometry | None:
-    """Return the GEMM that a sequence of a design computes, or None when it is none that an artifact name can say.
-
-    It is one when A is int8, C int32, B bytes, the extents agree, a weight takes the bits of a known layout, and every
-    column gets whole K panels of B, tile by tile along K, all contiguous or all row by row.
-    """
+    """Return the GEMM that a sequence of a design computes, or None when it is none that an artifact name can say."""
     if [argument.element for argument in sequence.arguments] not in (["i8", "i8", "i32"], ["i8", "ui8", "i32"]):
         return None
-    K, N = _row_step(sequence, ARGUMENT_A), _row_step(sequence, ARGUMENT_C)
-    if K < 1 or N < 1 or K % TILE_K or N % TILE_N:
+    A, B, C = (argument.bytes for argument in sequence.arguments)
+    try:
+        gemm = gemm_of(list(_moves(sequence, design)), (A, B, C))
+    except NotAGemm:
         return None
-    A, B, C = (argument.elements for argument in sequence.arguments)
-    M, bits = A // K, B * 8 // (K * N)
-    if M < 1 or A != M * K or C != M * N or bits * K * N != B * 8:
-        return None
-    if bits not in {layout.weight_bits for layout in WEIGHT_LAYOUTS}:
-        return None
-    panels = _panels(sequence, bits, K, N)
-    kinds = {kind for found, _ in panels.values() for kind in found}
-    if kinds not in ({True}, {False}) or not all(_in_order(tiles, K, N) for _, tiles in panels.values()):
-        return None
-    return Geometry(M, K, N, bits, True in kinds, len(panels), _rows(design, next(iter(panels))))
+    first = next(task for task in _started(sequence) if task.argument == ARGUMENT_B)
+    rows = _rows(design, first.fifo)
+    return Geometry(gemm.M, gemm.K, gemm.N, gemm.weight_bits, gemm.contiguous, gemm.columns, rows)
 
 
-def _row_step(sequence: Sequence, argument: int) -> int:
-    """Return the elements between rows of A or C that all tasks of it agree on, 0 when they do not."""
-    taps = {
-        task.strides[_ROWS_AT] if len(task.strides) == TAP_DIMS else 0
-        for task in _started(sequence)
-        if task.argument == argument
-    }
-    return taps.pop() if len(taps) == 1 else 0
+def _moves(sequence: Sequence, design: Design) -> Iterator[Move]:
+    """Yield what the started tasks of a sequence move, in their order."""
+    filled = {fifo.name for fifo in design.fifos if fifo.producer.kind == "shim"}
+    for task in _started(sequence):
+        dims = task_dims(task)
+        if isinstance(dims, str):
+            raise NotAGemm(f"task {task.number}: {dims}")
+        width = sequence.arguments[task.argument].element_bytes
+        yield Move(task.argument, task.fifo, task.fifo in filled, pattern_of(dims, task.offset, width))
 
 
 def _started(sequence: Sequence) -> Iterator[Task]:
     return (sequence.tasks[step.task] for step in sequence.steps if isinstance(step, StartTask))
 
 
-def _panels(sequence: Sequence, bits: int, K: int, N: int) -> dict[str, tuple[set[bool | None], list[tuple[int, int]]]]:
-    """Return, for each FIFO that brings B in, how its tasks lie and the tiles (nt, ki) in the order they come.
+def _tasks(moves: Iterable[Move], argument: int) -> list[Move]:
+    tasks = [move for move in moves if move.argument == argument]
+    inward = argument != ARGUMENT_C
+    if not tasks or any(move.inward != inward for move in tasks):
+        way = "fill the array from" if inward else "drain it to"
+        found = f"{len(tasks)}, one of the other direction" if tasks else "none"
+        raise _not("tasks", f"tasks that {way} argument {argument}", found)
+    return tasks
 
-    A task is contiguous (True), row by row (False), or no whole tiles of either (None).
-    """
-    panels: dict[str, tuple[set[bool | None], list[tuple[int, int]]]] = {}
-    for task in _started(sequence):
-        if task.argument != ARGUMENT_B:
-            continue
-        kinds, tiles = panels.setdefault(task.fifo, (set(), []))
-        kind, found = _tiles(task, bits, K, N)
+
+def _row_step(pattern: Pattern) -> int:
+    """Return the bytes between rows: runs lie side by side in a row, so the innermost loop steps from row to row."""
+    return pattern.dims[-1][1] if pattern.dims else 0
+
+
+def _moved(moves: Iterable[Move]) -> int:
+    return sum(move.pattern.bytes for move in moves)
+
+
+def _panels(moves: Iterable[Move], bits: int, K: int, N: int) -> tuple[bool, int]:
+    """Return whether B comes contiguous, and by how many lanes; each must bring whole K panels."""
+    kinds: set[bool | None] = set()
+    lanes: dict[Hashable, list[tuple[int, int]]] = {}
+    for move in moves:
+        kind, tiles = _tiles(move.pattern, bits, K, N)
         kinds.add(kind)
-        tiles.extend(found)
-    return panels
+        lanes.setdefault(move.lane, []).extend(tiles)
+    words: Mapping[bool | None, str] = {True: "linear runs", False: "rows of 128 weights", None: "no whole tiles"}
+    if kinds not in ({True}, {False}):
+        found = " and ".join(sorted(words[kind] for kind in kinds))
+        raise _not("tasks of B", f"{words[True]} of whole tiles, or {words[False]} in rows {N} bytes apart", found)
+    for lane, brought in lanes.items():
+        if not _in_order(brought, K, N):
+            raise _not(f"tiles of B by {lane}", "whole K panels, tile by tile along K", "another order")
+    return kinds.pop() is True, len(lanes)
 
 
-def _tiles(task: Task, bits: int, K: int, N: int) -> tuple[bool | None, Iterator[tuple[int, int]]]:
-    """Return how one task lies and the tiles it brings."""
-    dims = task_dims(task)
-    if isinstance(dims, str):
-        return None, iter(())
-    pattern = pattern_of(dims, task.offset, 1)
+def _tiles(pattern: Pattern, bits: int, K: int, N: int) -> tuple[bool | None, Iterator[tuple[int, int]]]:
+    """Return how a task of B lies (True: contiguous, False: row by row) and the tiles (nt, ki) it brings."""
     tile_bytes = TILE_K * TILE_N * bits // 8
     count, rest = divmod(pattern.bytes, tile_bytes)
     if rest or not count:
@@ -131,6 +220,52 @@ def _in_order(tiles: list[tuple[int, int]], K: int, N: int) -> bool:
     )
 
 
+def _check_cover(moves: Iterable[Move], M: int, N: int) -> None:
+    """Check that the tasks of C are rectangles that cover it once: bands of rows, each cut into columns."""
+    bands: dict[tuple[int, int], list[tuple[int, int]]] = {}
+    for move in moves:
+        row, at = divmod(move.pattern.offset, N * _WORD)
+        height, width = _rectangle(move.pattern, N * _WORD)
+        bands.setdefault((row, height), []).append((at // _WORD, width // _WORD))
+    if not _cuts(list(bands), M):
+        raise _not("rows of C's tasks", f"each of {M} rows once", sorted(bands))
+    for (row, _), parts in bands.items():
+        if not _cuts(parts, N):
+            raise _not(f"columns of C from row {row}", f"each of {N} once", sorted(parts))
+
+
+def _rectangle(pattern: Pattern, pitch: int) -> tuple[int, int]:
+    """Return rows and bytes of the rectangle that a task of C writes: blocks side by side, then the next band below.
+
+    A block is rows of runs. So the loops are, from the outside: bands, blocks of a band, rows of a block, each of which
+    may be absent; `pitch` is the bytes between rows.
+    """
+    height, width = 1, pattern.run
+    down = [pair for pair in pattern.dims if pair[1] >= pitch]
+    across = [pair for pair in pattern.dims if pair[1] < pitch]
+    between = len(down) < 2 or not across or [pair[1] >= pitch for pair in pattern.dims] == [True, False, True]
+    for size, stride in reversed(down):
+        between = between and stride == height * pitch
+        height *= size
+    for size, stride in reversed(across):
+        between = between and stride == width
+        width *= size
+    if not between:
+        loops = " ".join(f"{size} x {stride}" for size, stride in pattern.dims)
+        raise _not("task of C", f"a rectangle of blocks, rows of {pitch} bytes", f"runs of {pattern.run}, {loops}")
+    return height, width
+
+
+def _cuts(parts: list[tuple[int, int]], whole: int) -> bool:
+    """Return whether (start, length) parts follow each other from 0 to `whole`."""
+    end = 0
+    for start, length in sorted(parts):
+        if start != end:
+            return False
+        end += length
+    return end == whole
+
+
 def _rows(design: Design, fifo: str) -> int:
     """Return how many cores get what a FIFO brings in, through its link if it has one."""
     names = {fifo}
@@ -138,3 +273,19 @@ def _rows(design: Design, fifo: str) -> int:
         if fifo in link.ins:
             names.update(link.outs)
     return sum(tile.kind == "core" for one in design.fifos if one.name in names for tile in one.consumers)
+
+
+def _one(what: str, values: set[_T]) -> _T:
+    if len(values) != 1:
+        raise _not(what, "one value", sorted(map(str, values)))
+    return values.pop()
+
+
+def _whole(what: str, number: int, part: int) -> int:
+    if part < 1 or number % part or not number:
+        raise _not(what, f"a multiple of {part}", number)
+    return number // part
+
+
+def _not(what: str, expected: object, found: object) -> NotAGemm:
+    return NotAGemm(mismatch_line(what, expected=expected, found=found))

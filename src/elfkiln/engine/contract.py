@@ -8,6 +8,7 @@ request, npu/forward, q4nx_pack) and are named per row.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from elfkiln.hardware.limits import limit
@@ -416,6 +417,16 @@ def sealed_geometry(sequence: str) -> tuple[int, int] | None:
     """
     match = _SEALED_INSTANCE.fullmatch(sequence)
     return None if match is None else (int(match[1]), int(match[2]))
+
+
+def is_sealed(sequences: Sequence[str]) -> bool:
+    """Whether these are the sequences of a sealed ELF: `init`, at least one named after a geometry, and no other.
+
+    >>> is_sealed(["init", "seq_K5120_N14336"]), is_sealed(["init"]), is_sealed(["init", "seq"])
+    (True, False, False)
+    """
+    named = sum(sealed_geometry(sequence) is not None for sequence in sequences)
+    return named > 0 and sequences.count(SEALED_INIT) == 1 and named + 1 == len(sequences)
 
 
 ARGUMENT_A, ARGUMENT_B, ARGUMENT_C = range(3)

@@ -20,7 +20,7 @@ from elfkiln.design.model import (
     Task,
     Tile,
 )
-from elfkiln.engine.contract import INSTANCE, KERNEL, SEALED_INIT
+from elfkiln.engine.contract import INSTANCE, KERNEL, is_sealed
 from elfkiln.hardware.limits import limit
 from elfkiln.lint.finding import Findings
 from elfkiln.lint.flow import Flow, follow, program_of
@@ -334,7 +334,6 @@ def lint_entry(design: Design, findings: Findings) -> None:
     names = [sequence.name for sequence in design.sequences]
     if design.name != KERNEL:
         findings.add("engine-entry", f"device {design.name}", "name of the device", limit=KERNEL, value=design.name)
-    sealed = SEALED_INIT in names and any(name.startswith(f"{INSTANCE}_") for name in names)
-    if INSTANCE not in names and not sealed:
+    if INSTANCE not in names and not is_sealed(names):
         found = ", ".join(names) or "none"
         findings.add("engine-entry", f"device {design.name}", "sequences", limit=f"one named {INSTANCE}", value=found)

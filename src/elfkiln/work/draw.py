@@ -53,7 +53,7 @@ def draw_design(design: Design, title: str) -> str:
     ET.SubElement(root, "title").text = f"{title}: array, taps and one step"
     ET.SubElement(root, "style").text = _STYLE
     geometry = geometry_of(sequence, design)
-    heading = f"{title} {sequence.name}" + (f": {geometry.text}" if geometry else "")
+    heading = f"{title} {sequence.name}" + (f": {gemm_text(geometry)}" if geometry else "")
     _text(root, _LEFT, 26, heading, "head")
     _text(
         root,

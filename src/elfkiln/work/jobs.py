@@ -70,11 +70,6 @@ def registered_problem(need: Requirement, entry: Entry | None) -> str | None:
             f"expected {need.columns} columns, registered with {entry.columns}; doit elfs builds it anew, or names the "
             f"other model that asks for it"
         )
-    return sealed_problem(need, entry)
-
-
-def sealed_problem(need: Requirement, entry: Entry) -> str | None:
-    """Return what a registered sealed ELF holds other than the geometries asked for, None when it is those."""
     if set(entry.sealed) == set(need.sealed):
         return None
     asked, held = (_geometries(one) for one in (need.sealed, entry.sealed))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import struct
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 import cdo
 from elf_assembler import LOAD_PDI, assemble, gemm_stream, parts, stream_of, task_operations
 from elfkiln.cli import main
-from elfkiln.design.gemm import geometry_of
+from elfkiln.design.gemm import NotAGemm, geometry_of
 from elfkiln.design.model import MemRef
 from elfkiln.design.reader import read_design
 from elfkiln.engine.artifact_name import ArtifactName
@@ -24,8 +25,7 @@ from elfkiln.targets.npu2.full_elf import (
     MEANINGS,
     BadElf,
     check_design,
-    check_geometry,
-    check_sealed,
+    check_full_elf,
     classify_difference,
     gemm_of,
     parse_full_elf,
@@ -33,10 +33,11 @@ from elfkiln.targets.npu2.full_elf import (
 )
 from elfkiln.targets.npu2.full_elf.pdi import read_pdi
 from elfkiln.targets.npu2.full_elf.stream import read_stream
-from elfkiln.targets.sim.sim_elf import SimElfInfo, SimEntry, check_name
+from elfkiln.targets.sim.sim_elf import SimElfInfo, SimEntry
 from elfkiln.work.inspect import inspect
 from gemm_designs import Shape, panel_b8, panel_rm, v27
 from simulating import mm_i8
+from small_designs import with_task
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 FILES = sorted((EXAMPLES / "full-elf").glob("*.elf"))
@@ -444,8 +445,8 @@ def test_geometry_is_read_back_from_what_real_aiecc_made(name, generation, M, K,
 
 def test_a_design_that_is_no_gemm_has_no_geometry():
     full = read_full_elf(SMALLEST.read_bytes())
-    with pytest.raises(BadElf, match="tasks that fill the array from argument 1, found none"):
-        check_geometry(full, ArtifactName.parse("full_i8_D_K256_N512_b8.elf"))
+    with pytest.raises(BadElf, match="no GEMM: tasks: expected tasks that fill the array from argument 1, found none"):
+        check_full_elf(full, ArtifactName.parse("full_i8_D_K256_N512_b8.elf"), ())
 
 
 def gemm_elf(design) -> bytes:
@@ -469,7 +470,8 @@ BIG_TWIN = Shape(16, 5120, 14336, 1, 8, m=16)
 def test_geometry_at_real_sizes_agrees_with_the_right_name_only(build, shape, name):
     full = read_full_elf(gemm_elf(build(shape)))
     right = ArtifactName.parse(name)
-    gemm = check_geometry(full, right)
+    check_full_elf(full, right, ())
+    gemm = gemm_of(full.kernels[0].instances[0])
     assert (gemm.M, gemm.K, gemm.N, gemm.columns) == (shape.M, shape.K, shape.N, shape.columns)
     wrong = [
         replace(right, m16=not right.m16),
@@ -481,9 +483,26 @@ def test_geometry_at_real_sizes_agrees_with_the_right_name_only(build, shape, na
     ]
     for other in wrong:
         with pytest.raises(BadElf) as caught:
-            check_geometry(full, other)
+            check_full_elf(full, other, ())
         assert caught.value.kind == "wrong-geometry"
         assert str(other) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("design", "text"),
+    [
+        # One column's panel begins a tile late: whole tiles and the right bytes in all, but no whole K panel.
+        (with_task(panel_b8(BIG_TWIN), 8, offset=8192), "whole K panels, tile by tile along K"),
+        # Half a block late.
+        (with_task(panel_b8(BIG_TWIN), 8, offset=32), "no whole tiles"),
+    ],
+)
+def test_tiles_of_b_out_of_order_are_no_gemm_of_any_name_for_either_target(design, text):
+    first = design.sequences[0].tasks[8]
+    assert first.argument == 1
+    assert geometry_of(design.sequences[0], design) is None
+    with pytest.raises(NotAGemm, match=text):
+        gemm_of(read_full_elf(gemm_elf(design)).kernels[0].instances[0])
 
 
 def packed(design):
@@ -500,9 +519,10 @@ def packed(design):
 
 def test_two_bit_weights_are_told_from_int8():
     full = read_full_elf(gemm_elf(packed(panel_b8(BIG_TWIN))))
-    assert check_geometry(full, ArtifactName.parse("full_i8_QKV_K5120_N14336_pb16i_m16.elf")).weight_bits == 2
-    with pytest.raises(BadElf, match="bits a weight: expected 8, found 2"):
-        check_geometry(full, ArtifactName.parse("full_i8_QKV_K5120_N14336_b8_m16.elf"))
+    assert gemm_of(full.kernels[0].instances[0]).weight_bits == 2
+    check_full_elf(full, ArtifactName.parse("full_i8_QKV_K5120_N14336_pb16i_m16.elf"), ())
+    with pytest.raises(BadElf, match="8-bit contiguous weights, found M=16 K=5120 N=14336, 2-bit contiguous weights"):
+        check_full_elf(full, ArtifactName.parse("full_i8_QKV_K5120_N14336_b8_m16.elf"), ())
 
 
 @pytest.mark.parametrize(
@@ -522,11 +542,11 @@ def test_both_targets_take_the_same_tags_for_a_design(design, tags):
     sequence = replace(design.sequences[0], arguments=(a, argument, c))
     entry = SimEntry("main_seq", "seq", True, (), geometry_of(sequence, design))
     info, full = SimElfInfo("0" * 64, "main", "x86_64_v3", (entry,)), read_full_elf(gemm_elf(design))
-    for check, elf in ((check_name, info), (check_geometry, full)):
+    for check in (info.check, partial(check_full_elf, full)):
         taken = []
         for tag in TAGS:
             try:
-                check(elf, ArtifactName("QKV", 5120, 14336, tag, m16=True))
+                check(ArtifactName("QKV", 5120, 14336, tag, m16=True), ())
                 taken.append(tag)
             except Differs:
                 pass
@@ -554,9 +574,12 @@ def test_c_is_written_exactly_once(place, change, text):
     tasks = list(sequence.tasks)
     tasks[place] = replace(tasks[place], **change(tasks))
     broken = replace(design, sequences=(replace(sequence, tasks=tuple(tasks)),))
-    with pytest.raises(BadElf, match="wrong-geometry") as caught:
-        gemm_of(read_full_elf(gemm_elf(broken)).kernels[0].instances[0])
-    assert text in str(caught.value)
+    elf = read_full_elf(gemm_elf(broken))
+    with pytest.raises(BadElf, match=r"wrong-geometry: full_i8_O_K5120_N14336_b8_m16\.elf: expected M=16") as caught:
+        check_full_elf(elf, ArtifactName.parse("full_i8_O_K5120_N14336_b8_m16.elf"), ())
+    assert f"no GEMM: {text}" in str(caught.value)
+    # A design whose tasks are these is no GEMM either: both are read by one rule.
+    assert geometry_of(broken.sequences[0], broken) is None
 
 
 GEOMETRIES = ((5120, 14336), (6144, 5120), (17408, 5120))
@@ -573,20 +596,22 @@ def sealed_elf(geometries=GEOMETRIES, *, load_again: bool = False) -> bytes:
 def test_a_sealed_elf_holds_its_geometries_and_no_other():
     full = read_full_elf(sealed_elf())
     assert [i.name for i in full.kernels[0].instances] == ["init", *(f"seq_K{K}_N{N}" for K, N in GEOMETRIES)]
-    assert [(g.M, g.K, g.N, g.weight_bits) for g in check_sealed(full, GEOMETRIES)] == [
-        (16, K, N, 2) for K, N in GEOMETRIES
-    ]
-    with pytest.raises(BadElf, match=r"missing seq_K5120_N6144; not asked for seq_K17408_N5120"):
-        check_sealed(full, (*GEOMETRIES[:2], (5120, 6144)))
-    with pytest.raises(BadElf, match="instance: expected seq, found init"):
-        check_geometry(full, ArtifactName.parse("full_i8_QKV_K5120_N14336_pb16i_m16.elf"))
+    check_full_elf(full, None, GEOMETRIES)
+    gemms = [gemm_of(instance) for instance in full.kernels[0].instances[1:]]
+    assert [(g.M, g.K, g.N, g.weight_bits) for g in gemms] == [(16, K, N, 2) for K, N in GEOMETRIES]
+    with pytest.raises(BadElf, match="wrong-geometry: sealed ELF: it has no sequence seq_K5120_N6144"):
+        check_full_elf(full, None, (*GEOMETRIES[:2], (5120, 6144)))
+    with pytest.raises(BadElf, match="it has a sequence seq_K17408_N5120 that is not asked for"):
+        check_full_elf(full, None, GEOMETRIES[:2])
+    with pytest.raises(BadElf, match="expected device main with sequence seq, found device main with init, "):
+        check_full_elf(full, ArtifactName.parse("full_i8_QKV_K5120_N14336_pb16i_m16.elf"), ())
 
 
 def test_a_sealed_elf_whose_name_lies_about_its_geometry():
     design = packed(panel_b8(Shape(16, 5120, 14336, 1, 8, m=16)))
     data = assemble(PDI, [("init", stream_of([LOAD_PDI])), ("seq_K5120_N6144", gemm_stream(design, load=False))])
-    with pytest.raises(BadElf, match="seq_K5120_N6144: N: expected 6144, found 14336"):
-        check_sealed(read_full_elf(data), ((5120, 6144),))
+    with pytest.raises(BadElf, match=r"seq_K5120_N6144: expected M=16 K=5120 N=6144, .*, found M=16 K=5120 N=14336, "):
+        check_full_elf(read_full_elf(data), None, ((5120, 6144),))
 
 
 def test_a_sealed_elf_loads_its_pdi_once():
@@ -658,12 +683,13 @@ def test_inspect_compares_with_a_name_and_with_the_files_own(tmp_path, capsys):
     assert main(["inspect", str(path)]) == 0
     assert "  name: full_i8_QKV_K5120_N14336_b8_m16.elf agrees" in capsys.readouterr().out
     assert main(["inspect", str(path), "name=full_i8_QKV_K5120_N14336_b8.elf"]) == 1
-    assert (
-        "fault: wrong-geometry: full_i8_QKV_K5120_N14336_b8.elf: M: expected 128, found 16" in capsys.readouterr().out
-    )
+    wrong = "fault: wrong-geometry: full_i8_QKV_K5120_N14336_b8.elf: expected M=128 K=5120 N=14336, "
+    assert wrong in capsys.readouterr().out
     path.rename(tmp_path / "full_i8_G_K5120_N17408_b8_m16.elf")
     assert main(["inspect", str(tmp_path / "full_i8_G_K5120_N17408_b8_m16.elf")]) == 1
-    assert "N: expected 17408, found 14336" in capsys.readouterr().out
+    assert (
+        "expected M=16 K=5120 N=17408, 8-bit contiguous weights, found M=16 K=5120 N=14336" in capsys.readouterr().out
+    )
 
 
 def test_inspect_compares_the_sealed_elf_with_its_name(tmp_path, capsys):
@@ -696,16 +722,16 @@ def test_sealed_sequences_compute_what_their_names_say(tmp_path):
     )
     path = tmp_path / "pb16i_sealed.elf"
     path.write_bytes(lies)
-    assert "N: expected 6144, found 14336" in inspect(path).fault
+    assert "found M=16 K=5120 N=14336, 2-bit contiguous weights" in inspect(path).fault
     path.write_bytes(wide)
-    assert "bits a weight: expected 2, found 8" in inspect(path).fault
+    assert "found M=16 K=5120 N=6144, 8-bit contiguous weights" in inspect(path).fault
 
 
 def test_inspect_says_that_a_design_is_no_gemm_without_speaking_of_a_name(capsys):
     copy = PANEL.with_name("copy_one_core.2026-08.elf")
     assert main(["inspect", str(copy)]) == 0
     out = capsys.readouterr().out
-    assert "geometry no GEMM: instance seq: tasks: expected tasks that fill the array from argument 1" in out
+    assert "geometry no GEMM: tasks: expected tasks that fill the array from argument 1" in out
     assert "its name" not in out
 
 

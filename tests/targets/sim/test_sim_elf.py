@@ -17,7 +17,7 @@ from elfkiln.design.model import MemRef
 from elfkiln.engine.artifact_name import ArtifactName
 from elfkiln.errors import Differs, Refused, SimulationFailed
 from elfkiln.families.family import KernelObject
-from elfkiln.targets.sim.sim_elf import SimElf, SimElfInfo, SimEntry, check_name, check_sealed, read_sim_elf
+from elfkiln.targets.sim.sim_elf import SimElf, SimElfInfo, SimEntry, read_sim_elf
 from gemm_designs import Shape, panel_b8, panel_rm
 from projects import CHECKOUT
 from simulating import DIGEST, blocked, example, mm_i8, mm_pb16i, packed_ternary, plain, product
@@ -212,10 +212,10 @@ def info_of(M=128, K=5120, N=14336, lies=(8, True), sequence="seq", device="main
 
 
 def test_the_right_name():
-    check_name(info_of(), ArtifactName("QKV", 5120, 14336, "_b8"))
-    check_name(info_of(M=16, lies=(8, False)), ArtifactName("QKV", 5120, 14336, "", m16=True))
+    info_of().check(ArtifactName("QKV", 5120, 14336, "_b8"), ())
+    info_of(M=16, lies=(8, False)).check(ArtifactName("QKV", 5120, 14336, "", m16=True), ())
     for tag in ("_pb16i", "_t2s", "_t2s2"):
-        check_name(info_of(lies=(2, True)), ArtifactName("O", 5120, 14336, tag))
+        info_of(lies=(2, True)).check(ArtifactName("O", 5120, 14336, tag), ())
 
 
 @pytest.mark.parametrize(
@@ -234,7 +234,7 @@ def test_the_right_name():
 def test_the_wrong_name(info, found):
     name = ArtifactName("QKV", 5120, 14336, "_b8")
     with pytest.raises(Differs) as caught:
-        check_name(info, name)
+        info.check(name, ())
     assert found in str(caught.value)
     assert str(caught.value).startswith(str(name))
 
@@ -248,8 +248,8 @@ def sealed_info(*geometries, init=True, loads=False, device="main"):
 
 
 def test_the_right_sealed_elf(sealed):
-    check_sealed(sealed_info((128, 256), (256, 512)), ((256, 512), (128, 256)))
-    check_sealed(read_sim_elf(sealed), ((128, 256), (256, 512)))
+    sealed_info((128, 256), (256, 512)).check(None, ((256, 512), (128, 256)))
+    read_sim_elf(sealed).check(None, ((128, 256), (256, 512)))
 
 
 @pytest.mark.parametrize(
@@ -274,7 +274,7 @@ def test_the_right_sealed_elf(sealed):
 )
 def test_the_wrong_sealed_elf(info, words):
     with pytest.raises(Differs) as caught:
-        check_sealed(info, ((128, 256), (256, 512)))
+        info.check(None, ((128, 256), (256, 512)))
     assert words in str(caught.value)
 
 

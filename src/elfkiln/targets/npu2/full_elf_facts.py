@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
+from elfkiln.design.gemm import NotAGemm
 from elfkiln.engine.artifact_name import ArtifactName
-from elfkiln.targets.kinds import FULL, MEANINGS, WRONG_GEOMETRY, BadElf, other_kind
+from elfkiln.targets.kinds import FULL, BadElf, other_kind
 from elfkiln.targets.npu2.full_elf import (
     FullElf,
     Instance,
-    check_geometry,
-    check_sealed,
+    check_full_elf,
     gemm_of,
     parse_full_elf,
     validate_entry,
 )
 from elfkiln.targets.sealed import sealed_geometries
 from elfkiln.targets.target import Look
-
-_MADE_FOR_ANOTHER = f" ({MEANINGS[WRONG_GEOMETRY]})"
 
 
 def look(data: bytes, name: ArtifactName | str | None) -> Look | None:
@@ -33,9 +31,9 @@ def look(data: bytes, name: ArtifactName | str | None) -> Look | None:
     try:
         validate_entry(full)
         if isinstance(name, str):
-            check_sealed(full, sealed_geometries(i.name for i in full.kernels[0].instances))
+            check_full_elf(full, None, sealed_geometries(i.name for i in full.kernels[0].instances))
         elif name is not None:
-            check_geometry(full, name)
+            check_full_elf(full, name, ())
     except BadElf as error:
         return Look(FULL, facts, error.kind, str(error))
     if name is not None:
@@ -76,7 +74,6 @@ def _instance(instance: Instance) -> dict[str, Any]:
                 "columns": gemm.columns,
                 "groups": [gemm.row_groups, gemm.column_groups],
             }
-        except BadElf as error:
-            # Its message ends with what a wrong name would mean, and there may be no name.
-            row["geometry"] = f"no GEMM: {str(error).removeprefix(f'{error.kind}: ').removesuffix(_MADE_FOR_ANOTHER)}"
+        except NotAGemm as error:
+            row["geometry"] = f"no GEMM: {error}"
     return row

@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 
 from elfkiln.design.gemm import Geometry
 from elfkiln.design.model import ELEMENT_BYTES, MemRef
+from elfkiln.design.named_gemm import Entry, name_fault
 from elfkiln.engine import contract
 from elfkiln.engine.artifact_name import ArtifactName
-from elfkiln.errors import Differs, ElfkilnError, SimulationFailed, brief, mismatch_line, refusal
+from elfkiln.errors import Differs, ElfkilnError, SimulationFailed, brief, refusal
 from elfkiln.io.strict_json import parse_strict_json
 from elfkiln.targets.sim.machine import MOST_ARGUMENTS
 from elfkiln.targets.sim.note import OWNER, SCHEMA, SECTION
@@ -31,6 +32,7 @@ MESSAGE_BYTES = 2048
 """Room for an entry's message, which is one line."""
 
 _HEADER_BYTES = 64
+_NO_GEMM = "its note names none"
 _NPU_OSABI = 0x45
 _DTYPES: dict[str, type[np.generic]] = {
     "i8": np.int8,
@@ -78,10 +80,10 @@ class SimElfInfo:
 
     def check(self, name: ArtifactName | None, sealed: tuple[tuple[int, int], ...]) -> None:
         """Raise `Differs` unless it is what the name, or the sealed geometries, say."""
-        if name is None:
-            check_sealed(self, sealed)
-        else:
-            check_name(self, name)
+        entries = [Entry(one.sequence, one.loads, one.geometry or _NO_GEMM) for one in self.entries]
+        fault = name_fault(self.device, entries, name, sealed)
+        if fault is not None:
+            raise Differs(fault)
 
 
 def read_sim_elf(source: Path | str | bytes) -> SimElfInfo:
@@ -98,51 +100,6 @@ def read_sim_elf(source: Path | str | bytes) -> SimElfInfo:
     except OSError as error:
         raise Differs(f"{path}: {error.strerror or error}") from error
     return _Reader(str(path), data).info()
-
-
-def check_name(info: SimElfInfo, name: ArtifactName) -> None:
-    """Raise `Differs` unless the ELF holds exactly the one GEMM that an artifact name stands for."""
-    sequences = [entry.sequence for entry in info.entries]
-    if info.device != contract.KERNEL or sequences != [contract.INSTANCE]:
-        raise Differs(
-            mismatch_line(
-                str(name),
-                expected=f"device {contract.KERNEL} with sequence {contract.INSTANCE}",
-                found=f"device {info.device} with {', '.join(sequences)}",
-            )
-        )
-    _check_geometry(str(name), info.entries[0], name.M, name.K, name.N, name.layout)
-    if not info.entries[0].loads:
-        raise Differs(f"{name}: its sequence does not begin with load_pdi, so nothing would configure the array")
-
-
-def check_sealed(info: SimElfInfo, geometries: tuple[tuple[int, int], ...]) -> None:
-    """Raise `Differs` unless the ELF is sealed with exactly these decode geometries (K, N) and an entry that loads."""
-    what = "sealed ELF"
-    expected = {contract.sealed_instance(K, N): (K, N) for K, N in geometries}
-    found = {entry.sequence: entry for entry in info.entries}
-    if info.device != contract.KERNEL:
-        raise Differs(mismatch_line(what, expected=f"device {contract.KERNEL}", found=f"device {info.device}"))
-    missing = sorted({contract.SEALED_INIT, *expected} - found.keys())
-    if missing:
-        raise Differs(f"{what}: it has no sequence {brief(', '.join(missing))}; build it again")
-    more = sorted(found.keys() - {contract.SEALED_INIT, *expected})
-    if more:
-        raise Differs(f"{what}: it has a sequence {brief(', '.join(more))} that is not asked for; build it again")
-    if not found[contract.SEALED_INIT].loads:
-        raise Differs(f"{what}: its sequence {contract.SEALED_INIT} does not load the array")
-    layout = contract.layout_of_tag(contract.SEALED_TAG)
-    for sequence, (K, N) in expected.items():
-        _check_geometry(f"{what}, sequence {sequence}", found[sequence], contract.DECODE_M, K, N, layout)
-        if found[sequence].loads:
-            raise Differs(f"{what}, sequence {sequence}: it loads the array again, which costs 8 times the run")
-
-
-def _check_geometry(what: str, entry: SimEntry, M: int, K: int, N: int, layout: str) -> None:
-    wanted = f"M={M} K={K} N={N}, {contract.weight_layout(layout).text}"
-    found = "no GEMM" if entry.geometry is None else entry.geometry.text
-    if found != wanted:
-        raise Differs(mismatch_line(what, expected=wanted, found=found, remedy="the ELF is another geometry's"))
 
 
 class _Reader:

@@ -8,7 +8,7 @@ from elfkiln.engine.artifact_name import ArtifactName
 from elfkiln.errors import Differs
 from elfkiln.targets.kinds import MALFORMED, SIM, WRONG_GEOMETRY, other_kind
 from elfkiln.targets.sealed import sealed_geometries
-from elfkiln.targets.sim.sim_elf import SimEntry, check_name, check_sealed, read_sim_elf
+from elfkiln.targets.sim.sim_elf import SimEntry, read_sim_elf
 from elfkiln.targets.target import Look
 
 
@@ -24,9 +24,9 @@ def look(data: bytes, name: ArtifactName | str | None) -> Look | None:
         facts["cpu"] = info.cpu
         facts["instances"] = [_entry(entry) for entry in info.entries]
         if isinstance(name, str):
-            check_sealed(info, sealed_geometries(entry.sequence for entry in info.entries))
+            info.check(None, sealed_geometries(entry.sequence for entry in info.entries))
         elif name is not None:
-            check_name(info, name)
+            info.check(name, ())
     except Differs as error:
         return Look(SIM, facts, WRONG_GEOMETRY if "instances" in facts else MALFORMED, str(error))
     if name is not None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from elfkiln.engine.artifact_name import ArtifactName
-from elfkiln.engine.contract import INSTANCE, KERNEL, SEALED_INIT
+from elfkiln.engine.contract import INSTANCE, KERNEL, SEALED_FORM, SEALED_INIT, is_sealed
 from elfkiln.targets.kinds import (
     INNER_SEQUENCE,
     MALFORMED,
@@ -14,7 +13,7 @@ from elfkiln.targets.kinds import (
 )
 from elfkiln.targets.npu2.full_elf.contents import FullElf, Instance, Kernel
 from elfkiln.targets.npu2.full_elf.difference import Difference, classify_difference
-from elfkiln.targets.npu2.full_elf.elf_geometry import Gemm, check_design, check_geometry, check_sealed, gemm_of
+from elfkiln.targets.npu2.full_elf.elf_geometry import check_design, check_full_elf, gemm_of
 from elfkiln.targets.npu2.full_elf.pdi import Pdi, read_pdi
 from elfkiln.targets.npu2.full_elf.sections import Container, read_container
 from elfkiln.targets.npu2.full_elf.stream import Stream, Transfer, read_stream
@@ -25,15 +24,12 @@ __all__ = [
     "BadElf",
     "Difference",
     "FullElf",
-    "Gemm",
     "Instance",
     "Kernel",
     "Pdi",
     "Transfer",
     "check_design",
     "check_full_elf",
-    "check_geometry",
-    "check_sealed",
     "classify_difference",
     "gemm_of",
     "parse_full_elf",
@@ -55,14 +51,6 @@ def read_full_elf(data: bytes) -> FullElf:
     full = parse_full_elf(data)
     validate_entry(full)
     return full
-
-
-def check_full_elf(full: FullElf, name: ArtifactName | None, sealed: tuple[tuple[int, int], ...]) -> None:
-    """Raise `BadElf` unless a full ELF is what the name, or the sealed geometries, say."""
-    if name is None:
-        check_sealed(full, sealed)
-    else:
-        check_geometry(full, name)
 
 
 def parse_full_elf(data: bytes) -> FullElf:
@@ -98,14 +86,14 @@ def validate_entry(full: FullElf) -> None:
         raise bad(WRONG_KERNEL, "kernels", expected=KERNEL, found=", ".join(names))
     instances = full.kernels[0].instances
     exported = [instance.name for instance in instances]
-    sealed = exported[0] == SEALED_INIT and all(name.startswith(f"{INSTANCE}_") for name in exported[1:])
+    sealed = exported[0] == SEALED_INIT and is_sealed(exported)
     loader = instances[0]
     if not any(instance.loads for instance in instances):
         raise bad(INNER_SEQUENCE, f"instance {loader.name}", expected="load_pdi as its first operation", found="none")
     if not loader.loads_first:
         raise bad(INNER_SEQUENCE, f"instance {loader.name}", expected="load_pdi as its first operation", found="later")
-    if exported != [INSTANCE] and not (sealed and len(exported) > 1):
-        wanted = f"{INSTANCE}, or {SEALED_INIT} and {INSTANCE}_K.._N.."
+    if exported != [INSTANCE] and not sealed:
+        wanted = f"{INSTANCE}, or {SEALED_INIT} and {SEALED_FORM}"
         raise bad(WRONG_KERNEL, "instances", expected=wanted, found=", ".join(exported))
     if sealed:
         for instance in instances[1:]:
