@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import islice
 from xml.etree import ElementTree as ET
 
-from elfkiln.design.gemm import Geometry, geometry_of
+from elfkiln.design.gemm import Geometry, gemm_text, geometry_of
 from elfkiln.design.model import Design, Fifo, Sequence, StartTask, Task, Tile
 from elfkiln.design.patterns import Pattern, pattern_of, task_dims
 from elfkiln.engine.contract import ARGUMENT_A, ARGUMENT_B, ARGUMENT_C, TILE_K, TILE_N
