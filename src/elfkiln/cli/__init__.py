@@ -22,6 +22,8 @@ VERBS: dict[str, str] = {
     "lookup": "lookup",
     "plan": "plan",
     "predict": "predict",
+    "pull": "pull",
+    "push": "push",
     "toolchain": "toolchain",
     "report": "report",
     "resolve": "resolve",

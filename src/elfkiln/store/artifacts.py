@@ -80,7 +80,7 @@ def find_artifact(store: Store, recipe_digest: str, manifest: str | None = None)
     if descriptor is None:
         return None
     try:
-        artifact = _artifact_of(store.manifest(descriptor), descriptor)
+        artifact = artifact_of(store.manifest(descriptor), descriptor)
     except ElfkilnError:
         return None
     whole = artifact.recipe == recipe_digest and all(
@@ -95,7 +95,7 @@ def all_artifacts(store: Store) -> tuple[Artifact, ...]:
     for ref, descriptor in sorted(store.refs().items()):
         if ref.startswith("recipe-"):
             try:
-                found.append(_artifact_of(store.manifest(descriptor), descriptor))
+                found.append(artifact_of(store.manifest(descriptor), descriptor))
             except ElfkilnError:
                 continue
     return tuple(found)
@@ -110,7 +110,8 @@ def read_log(store: Store, recipe_digest: str) -> str:
     return store.read(parse_digest(layer["digest"])).decode(errors="replace")
 
 
-def _artifact_of(manifest: dict[str, Any], descriptor: Descriptor) -> Artifact:
+def artifact_of(manifest: dict[str, Any], descriptor: Descriptor) -> Artifact:
+    """Return the artifact that a manifest's content says; `Differs` when it is not one of elfkiln's."""
     try:
         layers = {layer["mediaType"]: layer for layer in manifest["layers"]}
         elf, design, generator = (layers[kind] for kind in (ELF_TYPE, DESIGN_TYPE, GENERATOR_TYPE))

@@ -1,0 +1,169 @@
+"""Pushes artifacts to an OCI registry: one manifest a recipe with its referrers, one index a model and target.
+
+Blobs that are there are not sent; several go at once; manifests come after their blobs and an index after its
+manifests, so that whoever pulls in between finds whole things. Every byte is verified before it is sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from elfkiln.errors import Differs, refusal
+from elfkiln.io.canonical import sha256_hex
+from elfkiln.project import Project
+from elfkiln.store.blobs import INDEX_TYPE, MANIFEST_TYPE, Descriptor, Store, parse_digest
+from elfkiln.store.model_index import ModelIndex, index_bytes, recipe_tag, tag_of
+from elfkiln.store.oci_registry import OciRegistry
+from elfkiln.store.registry import Entry
+from elfkiln.work.asked import Asked, asked_by_model
+from elfkiln.work.lookup import Found, LookedUp, lookup
+
+AT_ONCE = 4
+"""Blobs that are sent at the same time: more gained nothing against a registry on the same machine."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pushed:
+    """What a push came to: artifacts, blobs and bytes sent, blobs that were there, and what was tagged."""
+
+    address: str
+    artifacts: int
+    sent: int
+    sent_bytes: int
+    there: int
+    referrers: int
+    tags: tuple[tuple[str, str], ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON form; tags map to the digest of their index."""
+        return {
+            "address": self.address,
+            "artifacts": self.artifacts,
+            "blobs_sent": self.sent,
+            "bytes_sent": self.sent_bytes,
+            "blobs_there": self.there,
+            "referrers": self.referrers,
+            "tags": {tag: f"sha256:{digest}" for tag, digest in self.tags},
+        }
+
+    def text(self) -> str:
+        """Return the lines for a person."""
+        lines = [f"{self.address}:{tag}  sha256:{digest}" for tag, digest in self.tags]
+        lines.append(
+            f"{self.artifacts} artifacts: {self.sent} blobs sent ({self.sent_bytes:,} bytes), {self.there} were there, "
+            f"{self.referrers} referrers"
+        )
+        return "\n".join(lines)
+
+
+def push_sets(project: Project, registry: OciRegistry, sets: Iterable[Asked], *, tag: str = "") -> Pushed:
+    """Push everything that models or plans ask for, and an index for each; returns what was sent.
+
+    `tag` names the index of a single set otherwise than `<model>[-<layout>]-<target>`. Raises `Differs` when a name is
+    not registered as asked for, or its bytes are not in the store, before anything is sent.
+    """
+    found = [lookup(project, asked) for asked in sets]
+    if tag and len(found) != 1:
+        raise refusal("tag=", expected="one model or plan", found=f"{len(found)} of them")
+    store = Store(project.store)
+    indexes = [_index_of(project, store, one, tag) for one in found]
+    entries = {key: entry for one in found for key, entry in _whole_entries(one).items()}
+    return _push(store, registry, entries, indexes)
+
+
+def push_names(project: Project, registry: OciRegistry, rows: Iterable[Found]) -> Pushed:
+    """Push the artifacts behind registered names, without an index; each is found again by its recipe."""
+    entries = {}
+    for row in rows:
+        if row.entry is None:
+            raise Differs(f"{row.key}: not registered for target {row.target}; build it with doit elfs")
+        entries[row.key] = row.entry
+    return _push(Store(project.store), registry, entries, [])
+
+
+def _whole_entries(found: LookedUp) -> Mapping[str, Entry]:
+    entries = {}
+    for row in found.rows:
+        if row.entry is None or row.problem is not None:
+            why = row.problem or f"not registered for target {row.target}"
+            raise Differs(f"{row.path}: {why}; build it with doit elfs {' '.join(found.asked.words)}")
+        entries[row.key] = row.entry
+    return entries
+
+
+def _index_of(project: Project, store: Store, found: LookedUp, tag: str) -> tuple[str, bytes]:
+    asked, entries = found.asked, _whole_entries(found)
+    wanted = asked.wanted
+    own = wanted.layout
+    if asked.folder is None:
+        own = asked_by_model(project, wanted.model, target=asked.target).wanted.layout
+    sizes = {entry.manifest: len(store.read(entry.manifest)) for entry in entries.values()}
+    assert found.set_digest is not None
+    paths = {row.key: row.path for row in found.rows}
+    index = ModelIndex(asked.target, wanted.model, wanted.layout, found.set_digest, entries, paths, sizes)
+    return tag or tag_of(wanted.model, asked.target, wanted.layout, own), index_bytes(index)
+
+
+def _push(
+    store: Store, registry: OciRegistry, entries: Mapping[str, Entry], indexes: list[tuple[str, bytes]]
+) -> Pushed:
+    recipes = {entry.manifest: entry.recipe for entry in entries.values()}
+    referrers = _referrers_of(store, set(recipes))
+    blobs: dict[str, int] = {}
+    for digest in (*recipes, *(descriptor.digest for _, descriptor in referrers)):
+        blobs.update(_blobs_of(store, digest))
+    # All are verified before the first is sent: what is damaged here must not look like the registry's fault.
+    for digest in blobs:
+        if (problem := store.problem(digest)) is not None:
+            raise Differs(problem)
+
+    def send(digest: str) -> bool:
+        if registry.has_blob(digest):
+            return False
+        registry.push_blob(digest, store.path(digest))
+        return True
+
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        sent = dict(zip(blobs, pool.map(send, blobs), strict=True))
+
+        def name(pair: tuple[str, str]) -> None:
+            registry.put_manifest(recipe_tag(pair[1]), store.read(pair[0]), MANIFEST_TYPE)
+
+        list(pool.map(name, sorted(recipes.items())))
+    for subject, descriptor in referrers:
+        data = store.read(descriptor.digest)
+        registry.put_referrer(subject, data, str(store.manifest(descriptor).get("artifactType", "")))
+    tags = []
+    for tag, data in indexes:
+        registry.put_manifest(tag, data, INDEX_TYPE)
+        tags.append((tag, sha256_hex(data)))
+    went = [digest for digest, new in sent.items() if new]
+    return Pushed(
+        str(registry.address.tagged("x")).removesuffix(":x"),
+        len(recipes),
+        len(went),
+        sum(blobs[digest] for digest in went),
+        len(blobs) - len(went),
+        len(referrers),
+        tuple(tags),
+    )
+
+
+def _blobs_of(store: Store, manifest: str) -> dict[str, int]:
+    """Return the blobs that a manifest names, with their sizes."""
+    table = store.manifest(Descriptor(MANIFEST_TYPE, manifest, 0))
+    return {parse_digest(one["digest"]): int(one["size"]) for one in (table["config"], *table["layers"])}
+
+
+def _referrers_of(store: Store, subjects: set[str]) -> list[tuple[str, Descriptor]]:
+    """Return (subject, manifest) of everything in the store that refers to one of some manifests: logs, attestations."""
+    found = []
+    for descriptor in store.refs().values():
+        if descriptor.digest not in subjects:
+            subject = store.manifest(descriptor).get("subject")
+            if isinstance(subject, dict) and (digest := parse_digest(subject["digest"])) in subjects:
+                found.append((digest, descriptor))
+    return found
