@@ -95,8 +95,8 @@ def read_index(data: bytes, where: str) -> ModelIndex:
         return ModelIndex(
             **texts, set_digest=parse_digest(notes["set-digest"]), entries=entries, paths=paths, sizes=sizes
         )
-    except ElfkilnError:
-        raise
+    except ElfkilnError as error:
+        raise error if str(error).startswith(where) else Refused(f"{where}: {error}") from error
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise Refused(f"{where}: not an index of an elfkiln set ({type(error).__name__}: {error})") from error
 

@@ -140,7 +140,7 @@ def _store_referrer(store: Store, source: Source, data: bytes, subject: str, ref
 
 
 def refuse_other_bytes(project: Project, index: ModelIndex) -> None:
-    """Raise `Differs` when registry.yaml has a name of the set with other bytes, or the set's digest is not its own."""
+    """Raise `Differs` when registry.yaml has other bytes under a name, or the set digest is not its own."""
     found = set_digest((index.paths[key], entry.elf) for key, entry in index.entries.items())
     if found != index.set_digest:
         raise Differs(f"{index.model}: set digest: expected sha256:{index.set_digest}, found sha256:{found}")
@@ -150,8 +150,8 @@ def refuse_other_bytes(project: Project, index: ModelIndex) -> None:
         if own is not None and own.elf != entry.elf:
             what = "the same recipe came to other bytes" if own.recipe == entry.recipe else "another recipe"
             raise Differs(
-                f"{key}: expected sha256:{own.elf} (registry.yaml), found sha256:{entry.elf}: {what}; pull the set that "
-                f"belongs to this checkout, or take the name out of registry.yaml first"
+                f"{key}: expected sha256:{own.elf} (registry.yaml), found sha256:{entry.elf}: {what}; "
+                f"pull the set that belongs to this checkout, or take the name out of registry.yaml first"
             )
 
 

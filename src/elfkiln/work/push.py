@@ -159,7 +159,7 @@ def _blobs_of(store: Store, manifest: str) -> dict[str, int]:
 
 
 def _referrers_of(store: Store, subjects: set[str]) -> list[tuple[str, Descriptor]]:
-    """Return (subject, manifest) of everything in the store that refers to one of some manifests: logs, attestations."""
+    """Return (subject, manifest) of everything in the store that refers to one of some manifests, as logs do."""
     found = []
     for descriptor in store.refs().values():
         if descriptor.digest not in subjects:

@@ -1,0 +1,323 @@
+"""Sets that go to a registry and come back: a real registry, skopeo beside it, and every way it may go wrong."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+import threading
+
+import pytest
+
+from elfkiln.cli import main
+from elfkiln.errors import Differs, Refused
+from elfkiln.models.catalogue import model_requirements
+from elfkiln.store.blobs import Store
+from elfkiln.store.oci_address import OciAddress
+from elfkiln.store.oci_registry import OciRegistry
+from elfkiln.store.registry import load_registry
+from elfkiln.targets.table import builder_for
+from elfkiln.work.asked import asked_by_model
+from elfkiln.work.build import build_elfs
+from elfkiln.work.lookup import lookup
+from elfkiln.work.pull import pull_set
+from elfkiln.work.push import push_sets
+from oci_server import Registry, running_docker_registry, serving
+from programs import need_program
+from projects import TINY_NAMES, TINY_RECIPES, make_project
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """A project whose tiny model is built for target sim."""
+    project = make_project(tmp_path_factory.mktemp("built") / "project")
+    report = build_elfs(project, builder_for(project, "sim"), [model_requirements(project, "tiny")])
+    assert report.exit_code == 0
+    return project
+
+
+@pytest.fixture
+def fresh(tmp_path):
+    """Another checkout of the same project: nothing built, nothing registered."""
+    return make_project(tmp_path / "fresh")
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory):
+    need_program("docker-registry")
+    with running_docker_registry(tmp_path_factory.mktemp("registry")) as host:
+        yield host
+
+
+@pytest.fixture
+def memory():
+    registry = Registry()
+    with serving(registry) as host:
+        yield registry, host
+
+
+def client(host, repository="team/kernels"):
+    address = OciAddress.parse(f"oci://{host}/{repository}")
+    return OciRegistry(address, plain_http=True, environment={}, pause=lambda _: None)
+
+
+def push(project, host):
+    return push_sets(project, client(host), [asked_by_model(project, "tiny")])
+
+
+def entries(project):
+    return dict(load_registry(project.registry_file).entries("sim"))
+
+
+def test_a_set_goes_and_comes_back(built, fresh, real):
+    pushed = push(built, real)
+    assert pushed.artifacts == TINY_RECIPES
+    assert [tag for tag, _ in pushed.tags] == ["tiny-sim"]
+    assert pushed.there == 0
+    pulled = pull_set(fresh, client(real), "tiny-sim")
+    assert (pulled.names, pulled.artifacts) == (TINY_NAMES, TINY_RECIPES)
+    assert entries(fresh) == entries(built)
+    assert pulled.set_digest == lookup(built, asked_by_model(built, "tiny")).set_digest
+    store = Store(fresh.store)
+    assert all(store.holds(entry.elf) for entry in entries(fresh).values())
+    # What was pulled is what a build would have made: nothing is left to do.
+    report = build_elfs(fresh, builder_for(fresh, "sim"), [model_requirements(fresh, "tiny")])
+    assert report.built == ()
+    assert report.exit_code == 0
+
+
+def test_a_second_push_sends_nothing_and_a_second_pull_fetches_nothing(built, fresh, real):
+    push(built, real)
+    again = push(built, real)
+    assert (again.sent, again.sent_bytes) == (0, 0)
+    pull_set(fresh, client(real), "tiny-sim")
+    pulled = pull_set(fresh, client(real), "tiny-sim")
+    assert (pulled.blobs, pulled.registered) == (0, ())
+
+
+def test_by_digest_and_by_the_command_line(built, fresh, real, capsys):
+    words = [f"oci://{real}/team/cli", "--plain-http", "--json"]
+    assert main(["push", words[0], "model=tiny", f"root={built.root}", *words[1:]]) == 0
+    tags = json.loads(capsys.readouterr().out)["tags"]
+    assert main(["pull", f"{words[0]}@{tags['tiny-sim']}", f"root={fresh.root}", *words[1:]]) == 0
+    assert entries(fresh) == entries(built)
+    capsys.readouterr()
+    assert main(["pull", words[0], "model=tiny", f"root={fresh.root}", *words[1:]]) == 0
+    assert json.loads(capsys.readouterr().out)[0]["blobs_fetched"] == 0
+
+
+def test_skopeo_reads_what_was_pushed_and_pushes_what_is_pulled(built, fresh, real, tmp_path):
+    skopeo = need_program("skopeo")
+    push(built, real)
+    entry = entries(built)["full_i8_QKV_K256_N768_b8.elf"]
+    source = f"docker://{real}/team/kernels:recipe-{entry.recipe}"
+    raw = subprocess.run(
+        [skopeo, "inspect", "--raw", "--tls-verify=false", source], capture_output=True, check=True
+    ).stdout
+    assert hashlib.sha256(raw).hexdigest() == entry.manifest
+    place = f"oci:{tmp_path / 'layout'}:it"
+    subprocess.run([skopeo, "copy", "--src-tls-verify=false", source, place], check=True, capture_output=True)
+    assert (tmp_path / "layout" / "blobs" / "sha256" / entry.elf).read_bytes() == Store(built.store).read(entry.elf)
+    # And back, artifact by artifact, into another repository; the index follows.
+    for recipe in {one.recipe for one in entries(built).values()}:
+        tag = f"recipe-{recipe}"
+        subprocess.run(
+            [skopeo, "copy", "--src-tls-verify=false", "--dest-tls-verify=false",
+             f"docker://{real}/team/kernels:{tag}", f"docker://{real}/team/copied:{tag}"],
+            check=True, capture_output=True,
+        )  # fmt: skip
+    data, media = client(real).get_manifest("tiny-sim")
+    client(real, "team/copied").put_manifest("tiny-sim", data, media)
+    pull_set(fresh, client(real, "team/copied"), "tiny-sim")
+    assert entries(fresh) == entries(built)
+
+
+def test_a_name_that_has_other_bytes_here_is_refused(built, fresh, real):
+    push(built, real)
+    pull_set(fresh, client(real), "tiny-sim")
+    text = fresh.registry_file.read_text()
+    elf = entries(fresh)["full_i8_D_K512_N256_b8.elf"].elf
+    fresh.registry_file.write_text(text.replace(elf, "0" * 64))
+    with pytest.raises(Differs, match=r"full_i8_D_K512_N256_b8\.elf: expected sha256:0000"):
+        pull_set(fresh, client(real), "tiny-sim")
+    assert "0" * 64 in fresh.registry_file.read_text()
+
+
+# Lies. Whatever a registry sends, no wrong byte is registered or named.
+
+
+def damaged(state, change):
+    """Let the registry hand out changed bytes for every blob."""
+
+    def lie(method, path):
+        data = state.blobs.get(path.rpartition("/")[2])
+        if method != "GET" or "/blobs/" not in path or data is None:
+            return None
+        return lambda handler: handler.answer(200, change(data))
+
+    state.lie = lie
+
+
+@pytest.mark.parametrize(
+    "change",
+    [lambda data: data[:-1] + bytes([data[-1] ^ 1]), lambda data: data[:-1], lambda data: data + b"x", lambda _: b""],
+    ids=["a flipped bit", "short", "long", "empty"],
+)
+def test_wrong_bytes_of_a_blob_leave_nothing(built, fresh, memory, change):
+    state, host = memory
+    push(built, host)
+    damaged(state, change)
+    with pytest.raises(Differs, match=f"oci://{host}/team/kernels: blob"):
+        pull_set(fresh, client(host), "tiny-sim")
+    assert not fresh.registry_file.exists()
+    assert Store(fresh.store).refs() == {}
+    state.lie = None
+    pull_set(fresh, client(host), "tiny-sim")
+    assert entries(fresh) == entries(built)
+
+
+def changed_index(state, change):
+    data, media = state.manifests["tiny-sim"]
+    table = json.loads(data)
+    change(table)
+    data = json.dumps(table).encode()
+    state.manifests["tiny-sim"] = (data, media)
+    state.manifests[f"sha256:{hashlib.sha256(data).hexdigest()}"] = (data, media)
+
+
+def rows_of(table, number=0):
+    return json.loads(table["manifests"][number]["annotations"]["dev.elfkiln.names"])
+
+
+def set_rows(table, rows, number=0):
+    table["manifests"][number]["annotations"]["dev.elfkiln.names"] = json.dumps(rows)
+
+
+def swap_elves(table):
+    first, second = rows_of(table, 0), rows_of(table, 1)
+    first[0]["elf"], second[0]["elf"] = second[0]["elf"], first[0]["elf"]
+    set_rows(table, first, 0)
+    set_rows(table, second, 1)
+
+
+def rename(table):
+    rows = rows_of(table)
+    rows[0]["name"] = "full_i8_QKV_K256_N1024_b8.elf"
+    set_rows(table, rows)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (swap_elves, "set digest|elf: expected"),
+        (rename, "full_i8_QKV_K256_N1024_b8.elf|set digest"),
+        (lambda t: t.update(artifactType="application/vnd.other"), "artifactType: expected"),
+        (lambda t: t["manifests"].pop(), "set digest: expected"),
+        (lambda t: t["annotations"].update({"dev.elfkiln.set-digest": f"sha256:{'0' * 64}"}), "set digest: expected"),
+        (lambda t: t["annotations"].update({"dev.elfkiln.target": "npu2"}), "npu2|expected|kind"),
+        (lambda t: t["annotations"].update({"dev.elfkiln.target": "tpu"}), "target: expected one of"),
+        (lambda t: t.pop("annotations"), "not an index of an elfkiln set"),
+        (lambda t: t.update(manifests=[1]), "not an index of an elfkiln set"),
+        (lambda t: set_rows(t, [{"name": "../x.elf"}]), "tiny-sim: model: expected a name"),
+        (lambda t: set_rows(t, [*rows_of(t), *rows_of(t)]), "each name once"),
+    ],
+)
+def test_an_index_that_is_a_lie(built, fresh, memory, change, words):
+    state, host = memory
+    push(built, host)
+    changed_index(state, change)
+    with pytest.raises((Differs, Refused), match=words) as caught:
+        pull_set(fresh, client(host), "tiny-sim")
+    assert "\n" not in str(caught.value)
+    assert not fresh.registry_file.exists()
+
+
+def test_a_manifest_of_another_recipe_under_a_digest(built, fresh, memory):
+    state, host = memory
+    push(built, host)
+    digests = sorted(name for name in state.manifests if name.startswith("sha256:"))
+    state.manifests[digests[0]], state.manifests[digests[1]] = state.manifests[digests[1]], state.manifests[digests[0]]
+    with pytest.raises(Differs, match="as sha256:"):
+        pull_set(fresh, client(host), "tiny-sim")
+
+
+def test_a_server_that_fails_in_the_middle_loses_nothing(built, fresh, memory):
+    state, host = memory
+    turns = iter(range(1000))
+
+    def fail(method, path):
+        if method == "PUT" and "/blobs/" in path and next(turns) == 7:
+            return lambda handler: handler.answer(500)
+        return None
+
+    state.lie = fail
+    with pytest.raises(Differs, match="status 500"):
+        push(built, host)
+    assert "tiny-sim" not in state.manifests
+    state.lie = None
+    again = push(built, host)
+    assert again.there > 0
+    pull_set(fresh, client(host), "tiny-sim")
+    assert entries(fresh) == entries(built)
+
+
+def test_what_is_not_registered_is_not_pushed(fresh, memory):
+    state, host = memory
+    with pytest.raises(Differs, match="not registered for target sim; build it with doit elfs model=tiny"):
+        push(fresh, host)
+    assert state.blobs == {}
+
+
+def test_a_damaged_blob_here_is_said_before_anything_is_sent(built, tmp_path, memory):
+    import shutil
+
+    state, host = memory
+    copy = tmp_path / "copy"
+    shutil.copytree(built.root, copy)
+    project = type(built)(copy)
+    entry = entries(project)["full_i8_D_K512_N256_b8.elf"]
+    blob = Store(project.store).path(entry.elf)
+    blob.chmod(0o644)
+    blob.write_bytes(b"other")
+    with pytest.raises(Differs, match=f"blob sha256:{entry.elf} is damaged"):
+        push(project, host)
+    assert state.blobs == {}
+
+
+def test_two_pushes_and_a_pull_at_once_see_whole_sets(built, tmp_path, memory):
+    _, host = memory
+    push(built, host)
+    failures: list[BaseException] = []
+
+    def work(what):
+        try:
+            what()
+        except BaseException as error:
+            failures.append(error)
+
+    places = [make_project(tmp_path / f"p{number}") for number in range(3)]
+    jobs = [lambda: push(built, host), lambda: push(built, host)]
+    jobs += [lambda place=place: pull_set(place, client(host), "tiny-sim") for place in places]
+    threads = [threading.Thread(target=work, args=(job,)) for job in jobs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    assert failures == []
+    assert all(entries(place) == entries(built) for place in places)
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["push", "oci://127.0.0.1:1/a"], "takes one of model="),
+        (["push", "oci://127.0.0.1:1/a", "model=tiny", "x.elf"], "takes one of model="),
+        (["push", "oci://example.org/a", "model=tiny", "--plain-http"], "expected a loopback address"),
+        (["push", f"oci://127.0.0.1:1/a@sha256:{'0' * 64}", "model=tiny"], "a digest cannot be chosen"),
+        (["pull", "oci://127.0.0.1:1/a"], "takes a tag or digest in the address, or model="),
+        (["pull", "http://127.0.0.1:1/a:x"], "address: expected oci://"),
+    ],
+)
+def test_words_that_do_not_fit(project, capsys, words, line):
+    assert main([*words, f"root={project.root}"]) == 2
+    assert line in capsys.readouterr().err
