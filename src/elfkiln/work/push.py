@@ -59,19 +59,38 @@ class Pushed:
         return "\n".join(lines)
 
 
+@dataclass(frozen=True, slots=True)
+class Shipment:
+    """What leaves for elsewhere: manifests with their recipes, what refers to them, blobs, and indexes."""
+
+    recipes: Mapping[str, str]
+    referrers: tuple[tuple[str, Descriptor], ...]
+    blobs: Mapping[str, int]
+    indexes: tuple[tuple[str, bytes], ...]
+
+    @property
+    def all_blobs(self) -> tuple[str, ...]:
+        """Every blob of an image layout of it: blobs and manifests."""
+        return (*self.blobs, *self.recipes, *(descriptor.digest for _, descriptor in self.referrers))
+
+
+def shipment_of(project: Project, store: Store, sets: Iterable[Asked], *, tag: str = "") -> Shipment:
+    """Return what models or plans ask for, ready to leave; raises `Differs` when it is not whole here."""
+    found = [lookup(project, asked) for asked in sets]
+    if tag and len(found) != 1:
+        raise refusal("tag", expected="one model or plan for it", found=f"{len(found)} of them")
+    indexes = [_index_of(project, store, one, tag) for one in found]
+    return _shipment(store, {key: entry for one in found for key, entry in _whole_entries(one).items()}, indexes)
+
+
 def push_sets(project: Project, registry: OciRegistry, sets: Iterable[Asked], *, tag: str = "") -> Pushed:
     """Push everything that models or plans ask for, and an index for each; returns what was sent.
 
     `tag` names the index of a single set otherwise than `<model>[-<layout>]-<target>`. Raises `Differs` when a name is
     not registered as asked for, or its bytes are not in the store, before anything is sent.
     """
-    found = [lookup(project, asked) for asked in sets]
-    if tag and len(found) != 1:
-        raise refusal("tag=", expected="one model or plan", found=f"{len(found)} of them")
     store = Store(project.store)
-    indexes = [_index_of(project, store, one, tag) for one in found]
-    entries = {key: entry for one in found for key, entry in _whole_entries(one).items()}
-    return _push(store, registry, entries, indexes)
+    return _push(store, registry, shipment_of(project, store, sets, tag=tag))
 
 
 def push_names(project: Project, registry: OciRegistry, rows: Iterable[Found]) -> Pushed:
@@ -81,7 +100,8 @@ def push_names(project: Project, registry: OciRegistry, rows: Iterable[Found]) -
         if row.entry is None:
             raise Differs(f"{row.key}: not registered for target {row.target}; build it with doit elfs")
         entries[row.key] = row.entry
-    return _push(Store(project.store), registry, entries, [])
+    store = Store(project.store)
+    return _push(store, registry, _shipment(store, entries, []))
 
 
 def _whole_entries(found: LookedUp) -> Mapping[str, Entry]:
@@ -107,18 +127,21 @@ def _index_of(project: Project, store: Store, found: LookedUp, tag: str) -> tupl
     return tag or tag_of(wanted.model, asked.target, wanted.layout, own), index_bytes(index)
 
 
-def _push(
-    store: Store, registry: OciRegistry, entries: Mapping[str, Entry], indexes: list[tuple[str, bytes]]
-) -> Pushed:
+def _shipment(store: Store, entries: Mapping[str, Entry], indexes: list[tuple[str, bytes]]) -> Shipment:
     recipes = {entry.manifest: entry.recipe for entry in entries.values()}
     referrers = _referrers_of(store, set(recipes))
     blobs: dict[str, int] = {}
     for digest in (*recipes, *(descriptor.digest for _, descriptor in referrers)):
         blobs.update(_blobs_of(store, digest))
-    # All are verified before the first is sent: what is damaged here must not look like the registry's fault.
+    # All are verified before the first leaves: what is damaged here must not look like somebody else's fault.
     for digest in blobs:
         if (problem := store.problem(digest)) is not None:
             raise Differs(problem)
+    return Shipment(recipes, tuple(referrers), blobs, tuple(indexes))
+
+
+def _push(store: Store, registry: OciRegistry, shipment: Shipment) -> Pushed:
+    blobs, recipes = shipment.blobs, shipment.recipes
 
     def send(digest: str) -> bool:
         if registry.has_blob(digest):
@@ -133,11 +156,11 @@ def _push(
             registry.put_manifest(recipe_tag(pair[1]), store.read(pair[0]), MANIFEST_TYPE)
 
         list(pool.map(name, sorted(recipes.items())))
-    for subject, descriptor in referrers:
+    for subject, descriptor in shipment.referrers:
         data = store.read(descriptor.digest)
         registry.put_referrer(subject, data, str(store.manifest(descriptor).get("artifactType", "")))
     tags = []
-    for tag, data in indexes:
+    for tag, data in shipment.indexes:
         registry.put_manifest(tag, data, INDEX_TYPE)
         tags.append((tag, sha256_hex(data)))
     went = [digest for digest, new in sent.items() if new]
@@ -147,7 +170,7 @@ def _push(
         len(went),
         sum(blobs[digest] for digest in went),
         len(blobs) - len(went),
-        len(referrers),
+        len(shipment.referrers),
         tuple(tags),
     )
 

@@ -1,0 +1,47 @@
+"""`elfkiln export FILE.tar model=...`: sets in one file, for machines without a network."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+from elfkiln.cli.arguments import Arguments, Spec
+from elfkiln.cli.common import LAYOUT, MODEL, PLAN, ROOT, TARGET, asked_of, print_json, project_of
+from elfkiln.errors import EXIT_DONE, Refused
+from elfkiln.io.files import storage_refusal, sync_folder
+from elfkiln.work.archive import Exported, export_sets
+
+HELP = "write a model's set to one file (an OCI archive), for machines without a network"
+SPEC = Spec(keys=MODEL | PLAN | LAYOUT | TARGET | ROOT, words=("FILE.tar",))
+
+
+def run(arguments: Arguments) -> int:
+    """Write the archive, whole or not at all; `-` is standard output."""
+    project, file = project_of(arguments), arguments.words[0]
+    sets = asked_of(project, arguments, "export")
+    if file == "-":
+        if arguments.json:
+            raise Refused("export: --json and an archive on standard output do not go together; name a file")
+        export_sets(project, sets, sys.stdout.buffer)
+        return EXIT_DONE
+    path = Path(file)
+    try:
+        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".part-", delete=False) as stream:
+            part = Path(stream.name)
+            try:
+                done: Exported = export_sets(project, sets, stream)
+                stream.flush()
+                os.fsync(stream.fileno())
+                part.replace(path)
+            finally:
+                part.unlink(missing_ok=True)
+        sync_folder(path.parent)
+    except OSError as error:
+        raise storage_refusal(path, error) from error
+    if arguments.json:
+        print_json(done.to_json() | {"file": file})
+    else:
+        print(done.text())
+    return EXIT_DONE
