@@ -10,7 +10,7 @@ import struct
 
 from elftools.elf.elffile import ELFFile
 
-from elfkiln.design.model import AwaitTask
+from elfkiln.design.model import AwaitTask, LoadPdi, RtpWrite, SetLock, StartTask
 
 VERSION, SHAPE = 0x06040100, 0x108
 
@@ -144,6 +144,8 @@ def relocations(stream: bytes):
             at += 4
         elif code == 1:
             written[words[at + 2]] = (4 * (at + 4), 4 * words[at + 4])
+            if words[at + 3] < 20:
+                raise KeyError("a block write of no words has no end")
             at += words[at + 3] // 4
         elif code == 0x81:
             offset, size = written[words[at + 6] & ~0xF]
@@ -181,43 +183,78 @@ def task_operations(
     if sizes[0] > 1:
         words[6] = (sizes[0] - 1) << 20 | (strides[0] * width // 4 - 1)
     repeat = sizes[0] - 1 if repeat is None else repeat
-    queue = {("s2mm", 0): 0x1D204, ("s2mm", 1): 0x1D20C, ("mm2s", 0): 0x1D214, ("mm2s", 1): 0x1D21C}
+    queue = QUEUES[direction, channel]
     register = 0x1D000 + 0x20 * bd
+    push = [(0, 0, base | queue, 0, int(token) << 31 | repeat << 16 | bd, 0x18)]
+    if token:
+        # Tokens of a shim go to controller 15: bits 8 to 12 of the channel's control register, a word before the queue.
+        push.insert(0, (3, 0, base | queue - 4, 0, 0xF00, 0x1F00, 0x1C))
     return [
         (1, 0, base | register, 0x30, *words),
         (0x81, 0x30, 0, 0, 0, 0, base | register + 4, 0, argument, 0, offset * width, 0),
-        (0, 0, base | queue[direction, channel], 0, int(token) << 31 | repeat << 16 | bd, 0x18),
+        *push,
     ]
 
 
-def sync(column: int) -> tuple[int, ...]:
-    """The operation that waits for a token of a column's first S2MM channel."""
-    return (0x80, 0x10, column << 16, 0x10100)
+QUEUES = {("s2mm", 0): 0x1D204, ("s2mm", 1): 0x1D20C, ("mm2s", 0): 0x1D214, ("mm2s", 1): 0x1D21C}
 
 
-def gemm_stream(design, *, load: bool = True, syncs: bool = False) -> bytes:
+def sync(column: int, direction: str = "s2mm", channel: int = 0) -> tuple[int, ...]:
+    """The operation that waits for a token of a channel of a column's shim."""
+    return (0x80, 0x10, column << 16 | (direction == "mm2s"), channel << 24 | 0x10100)
+
+
+def gemm_stream(design, *, load: bool = True, places=None) -> bytes:
     """The stream of a GEMM design's first sequence: A and C on a shim's channel 0, B on 1 where A is, else 0.
 
-    With `syncs` it ends with the waits for all drains that the sequence awaits.
+    Descriptors get the lowest free id of their shim where the task is configured, as in the recorded streams.
+    `places` are the addresses of named buffers and locks.
     """
     sequence = design.sequences[0]
-    operations = [LOAD_PDI] if load else []
-    for number, task in enumerate(sequence.tasks):
+    rows = sum(f.name.startswith("A_") for f in design.fifos)
+    operations, pushes, ids, held = [], {}, {}, {}
+
+    def end(task):
         letter, column = task.fifo[0], int(task.fifo.rsplit("_", 1)[1])
-        rows = sum(f.name.startswith("A_") for f in design.fifos)
-        operations += task_operations(
+        return column, "s2mm" if letter == "C" else "mm2s", int(letter == "B" and column < rows)
+
+    def configure(task):
+        column, direction, channel = end(task)
+        taken = held.setdefault(column, set())
+        bd = ids[task.number] = min(set(range(16)) - taken)
+        taken.add(bd)
+        made = task_operations(
             column=column,
-            direction="s2mm" if letter == "C" else "mm2s",
-            channel=int(letter == "B" and column < rows),
-            bd=number % 16,
-            argument="ABC".index(letter),
+            direction=direction,
+            channel=channel,
+            bd=bd,
+            argument="ABC".index(task.fifo[0]),
             offset=task.offset,
             sizes=task.sizes,
             strides=task.strides,
             width=sequence.arguments[task.argument].element_bytes,
             token=task.issue_token,
         )
-    if syncs:
-        awaited = [step.task for step in sequence.steps if isinstance(step, AwaitTask)]
-        operations += [sync(int(sequence.tasks[number].fifo.rsplit("_", 1)[1])) for number in awaited]
+        operations.extend(made[:2])
+        pushes[task.number] = made[2:]
+
+    for number, step in enumerate(sequence.steps):
+        for task in sequence.tasks:
+            if task.configured_at == number:
+                configure(task)
+        if isinstance(step, LoadPdi):
+            operations += [LOAD_PDI] if load else []
+            continue
+        if isinstance(step, RtpWrite | SetLock):
+            parameter = isinstance(step, RtpWrite)
+            address = places[step.buffer] + 4 * step.index if parameter else places[step.lock]
+            operations.append((0, 0, address, 0, step.value, 0x18))
+            continue
+        task = sequence.tasks[step.task]
+        if isinstance(step, StartTask):
+            operations += pushes[task.number]
+        else:
+            if isinstance(step, AwaitTask):
+                operations.append(sync(*end(task)))
+            held[end(task)[0]].discard(ids[task.number])
     return stream_of(operations)

@@ -16,7 +16,7 @@ import cdo
 from elf_assembler import LOAD_PDI, assemble, gemm_stream, parts, stream_of, task_operations
 from elfkiln.cli import main
 from elfkiln.design.gemm import NotAGemm, geometry_of
-from elfkiln.design.model import MemRef
+from elfkiln.design.model import MemRef, RtpWrite, SetLock
 from elfkiln.design.reader import read_design
 from elfkiln.engine.artifact_name import ArtifactName
 from elfkiln.engine.contract import TAGS
@@ -32,7 +32,7 @@ from elfkiln.targets.npu2.full_elf import (
     read_full_elf,
 )
 from elfkiln.targets.npu2.full_elf.pdi import read_pdi
-from elfkiln.targets.npu2.full_elf.stream import read_stream
+from elfkiln.targets.npu2.full_elf.stream import Other, Write, read_stream
 from elfkiln.targets.sim.sim_elf import SimElfInfo, SimEntry
 from elfkiln.work.inspect import inspect
 from gemm_designs import Shape, panel_b8, panel_rm, v27
@@ -101,7 +101,8 @@ def test_what_is_read_out_of_the_examples(name, operations, tasks, syncs, uid, c
     full = read_full_elf((EXAMPLES / "full-elf" / f"{name}.elf").read_bytes())
     (instance,) = full.kernels[0].instances
     assert (instance.operations, len(instance.transfers), instance.syncs) == (operations, tasks, syncs)
-    assert (instance.loads, instance.loads_first, instance.writes) == ((1,), True, 0)
+    assert (instance.loads, instance.loads_first) == ((1,), True)
+    assert not [event for event in instance.events if isinstance(event, Write | Other)]
     assert full.uid == uid
     assert list(full.pdis[0].cores) == cores
 
@@ -375,12 +376,27 @@ def change_words(stream: bytes, **words: int) -> bytes:
         ({"w11": 0x10}, "size of a block write: expected 20 bytes or more, up to the end, found 16"),
         ({"w11": 0x10000}, "size of a block write"),
         ({"w10": 0x1001D000}, "tile of a register: expected column < 8, row < 6, found column 8, row 0"),
-        ({"w19": 0}, "a valid one with a length"),
+        ({"w19": 0}, "word 7 of a shim buffer descriptor: expected 0x2000000 in the bits 0xffffffff, found 0x0"),
+        ({"w12": 0}, "buffer descriptor: expected one with a length, found 0 words"),
         ({"w15": 0x00300000}, "length of a descriptor"),
+        # Reserved bits, a packet, no cache, a running iteration, a lock to acquire.
+        ({"w15": 0x40200000}, "word 3 of a shim buffer descriptor"),
+        ({"w14": 0x40000000}, "word 2 of a shim buffer descriptor"),
+        ({"w17": 0x00000001}, "word 5 of a shim buffer descriptor"),
+        ({"w18": 0x04000000}, "word 6 of a shim buffer descriptor"),
+        ({"w19": 0x02001000}, "word 7 of a shim buffer descriptor"),
+        ({"w9": 1}, "block write: unused words: expected zeros"),
+        ({"w30": 0x2}, "offset of an address patch: expected whole words, found 2"),
         ({"w26": 0x1D044}, "address patch: expected word 1 of a shim descriptor written before it"),
         ({"w30": 0x80000000}, "address patch: expected register, argument, offset, else zero"),
         ({"w12": 0x40000000}, "bytes of a patched descriptor"),
         ({"w13": 0x1000}, "address of a patched descriptor"),
+        # The pushes begin behind 6 descriptors of 12 + 12 words: word 152; the first mask write is word 176.
+        ({"w156": 0x10}, "task: expected token, repeats, descriptor, else zero, found 0x10"),
+        ({"w155": 1}, "write: unused words: expected zeros"),
+        ({"w177": 1}, "mask write: unused words: expected zeros"),
+        ({"w410": 2}, "sync: expected a direction of 0 or 1, and a last byte of 0, found 0x2 0x10100"),
+        ({"w411": 0x10101}, "sync: expected a direction of 0 or 1, and a last byte of 0, found 0x10000 0x10101"),
     ],
 )
 def test_a_stream_that_does_not_walk_is_told_with_its_place(words, text):
@@ -641,6 +657,252 @@ def test_a_stream_of_another_build_is_told():
         check_design(read_full_elf(PANEL.read_bytes()), changed)
     assert caught.value.kind == "wrong-design"
     assert "seq task 3 on @B_mem_1" in str(caught.value)
+
+
+def designs_of(name: str):
+    return read_design((EXAMPLES / "iron" / f"{name}.generic.mlir").read_text())
+
+
+def verdict(pdi: bytes, stream: bytes, design) -> str:
+    """What the validator says of a file put together anew around a stream, UID and tables and all."""
+    try:
+        data = assemble(pdi, [("seq", stream)])
+    except (KeyError, IndexError, struct.error):
+        # Not even the tests' own assembler can follow the stream: nothing could be loaded from it.
+        return "no file"
+    try:
+        check_design(read_full_elf(data), design)
+    except BadElf as error:
+        assert "\n" not in str(error)
+        return error.kind
+    return "passes"
+
+
+def operations_of(stream: bytes) -> list[tuple[int, ...]]:
+    words = struct.unpack(f"<{len(stream) // 4}I", stream)
+    found, at = [], 4
+    while at < len(words):
+        length = {0: 6, 1: words[at + 3] // 4, 3: 7, 8: 4, 0x80: 4, 0x81: 12}[words[at] & 0xFF]
+        found.append(words[at : at + length])
+        at += length
+    return found
+
+
+# The streams of both generations are the same bytes, so one of each is enough.
+STREAMS = ["copy_one_core.2026-08", "gemm_2x2.2026-04", "panel_gemm.2026-08"]
+
+
+def harmless(words, at: int) -> int:
+    """The bits of a word that no hardware looks at: the step of an iteration that is never taken."""
+    for start in range(4, len(words) - 11):
+        block = words[start] == 1 and words[start + 3] == 0x30
+        if block and at == start + 10 and not words[at] >> 20:
+            return 0xFFFFF
+    return 0
+
+
+@pytest.mark.parametrize("name", STREAMS)
+def test_no_flipped_bit_of_a_stream_passes_under_a_recomputed_uid(name):
+    pdi, stream = parts(EXAMPLES / "full-elf" / f"{name}.elf")
+    design = designs_of(name)
+    words = struct.unpack(f"<{len(stream) // 4}I", stream)
+    survivors, tried = [], 0
+    for at in range(len(words)):
+        # Half the bits of each word of the small stream, three of the others': over the words every bit is met.
+        for bit in range(at % 2, 32, 2) if len(words) < 100 else (at % 32, at * 7 % 32, (at * 11 + 5) % 32):
+            changed = [*words]
+            changed[at] ^= 1 << bit
+            tried += 1
+            if verdict(pdi, struct.pack(f"<{len(words)}I", *changed), design) == "passes":
+                survivors.append((at, bit))
+    assert tried > 1200
+    assert [(at, bit) for at, bit in survivors if not harmless(words, at) >> bit & 1] == []
+
+
+@pytest.mark.parametrize("name", STREAMS)
+def test_no_operation_can_be_dropped_doubled_or_moved(name):
+    pdi, stream = parts(EXAMPLES / "full-elf" / f"{name}.elf")
+    design = designs_of(name)
+    operations = operations_of(stream)
+    assert stream_of(operations) == stream
+    passing = []
+    for at in range(len(operations)):
+        mutants = {
+            "dropped": [*operations[:at], *operations[at + 1 :]],
+            "doubled": [*operations[: at + 1], *operations[at:]],
+            "swapped": [*operations[:at], *operations[at : at + 2][::-1], *operations[at + 2 :]],
+            "last": [*operations[:at], *operations[at + 1 :], operations[at]],
+        }
+        for how, mutant in mutants.items():
+            same = mutant == operations
+            if not same and verdict(pdi, stream_of(mutant), design) == "passes":
+                passing.append((how, at))
+    # Writing a descriptor twice, or a step earlier or later than needed, tells the array nothing else.
+    kinds = {(how, operations[at][0]) for how, at in passing}
+    assert kinds <= {
+        ("doubled", 1),
+        ("swapped", 0x81),
+        ("swapped", 0),
+        ("swapped", 3),
+        ("swapped", 1),
+        ("swapped", 0x80),
+    }
+    for how, at in passing:
+        if how == "swapped":
+            pair = {operations[at][0], operations[at + 1][0]}
+            assert 1 in pair or 0x81 in pair
+
+
+@pytest.mark.parametrize(
+    ("operation", "word", "value", "text"),
+    [
+        # The last operations: controller, push, controller, push, then four waits.
+        (-5, 2, 0x0201D20C, "seq task 11 on @C_1: expected (1, 's2mm', 0, 2, "),
+        (-6, 2, 0x0201D208, "controller 15 for s2mm 0 of column 1, found controller 15 for s2mm 1 of column 1"),
+        (-6, 4, 0xE00, "controller 15 for s2mm 0 of column 1, found controller 14 for s2mm 0 of column 1"),
+        (-6, 5, 0x0F00, "found a mask write to 0x201d200"),
+        (-5, 4, 0x00030005, "seq task 11 on @C_1"),
+        (
+            -1,
+            2,
+            0x00000,
+            "wait for task 11 on @C_1: expected a wait for s2mm 0 of column 1, row 0, 1 x 1 tiles, found ",
+        ),
+        (-1, 2, 0x10001, "found a wait for mm2s 0 of column 1"),
+        (-1, 2, 0x10100, "found a wait for s2mm 0 of column 1, row 1"),
+        (-1, 3, 0x1010100, "found a wait for s2mm 1 of column 1"),
+        (-1, 3, 0x20100, "row 0, 2 x 1 tiles"),
+    ],
+)
+def test_an_operand_that_is_not_the_designs_is_told(operation, word, value, text):
+    operations = operations_of(STREAM)
+    changed = [*operations[operation]]
+    changed[word] = value
+    operations[operation] = tuple(changed)
+    with pytest.raises(BadElf) as caught:
+        check_design(read_full_elf(assemble(PDI, [("seq", stream_of(operations))])), designs_of("panel_gemm.2026-08"))
+    assert caught.value.kind == "wrong-design"
+    assert text in str(caught.value)
+
+
+def with_descriptor(operations, at: int, index: int):
+    """The operations with another descriptor id for the task whose descriptor operation `at` writes."""
+    block, patch, *rest = operations[at:]
+    register = 0x1D000 + 0x20 * index | block[2] & ~0xFFFFF
+    old = (block[2] & 0xFFFFF) - 0x1D000 >> 5
+    queue = next(n for n, o in enumerate(rest) if o[0] == 0 and (o[2] ^ block[2]) >> 20 == 0 and o[4] & 0xF == old)
+    rest[queue] = (*rest[queue][:4], rest[queue][4] & ~0xF | index, 0x18)
+    return [
+        *operations[:at],
+        (*block[:2], register, *block[3:]),
+        (*patch[:6], register + 4, *patch[7:]),
+        *rest,
+    ]
+
+
+def test_a_descriptor_is_not_written_over_while_its_task_runs():
+    design = designs_of("panel_gemm.2026-08")
+    # Behind load_pdi: 6 descriptors and patches, 4 fills, 2 drains with their mask writes. Then the second group, whose
+    # third descriptor is B's on shim 0. Of the first group, shim 0 still has 0 (A), 1 (B) and 2 (C).
+    at = 1 + 12 + 4 + 4 + 4
+    operations = operations_of(STREAM)
+    assert operations[at][2] == 0x1D080
+    for index, task, until in ((0, 0, 20), (1, 2, 20), (2, 4, 19)):
+        with pytest.raises(BadElf) as caught:
+            check_design(
+                read_full_elf(assemble(PDI, [("seq", stream_of(with_descriptor(operations, at, index)))])), design
+            )
+        # A load, 4 fills, 2 drains of two operations make 9 events. The waits for the first two drains are events 18
+        # and 19; the fills are given back behind both.
+        expected = f"seq task {task}: descriptor {index} of column 0: expected kept for {until - (task == 4)} events"
+        assert expected.replace("20", "19") in str(caught.value)
+        assert "found written over after 9" in str(caught.value)
+    # A free one does as well as the one that was chosen.
+    assert verdict(PDI, stream_of(with_descriptor(operations, at, 15)), design) == "passes"
+
+
+# Run-time parameters and locks: no full ELF of such a design was at hand, so the streams are the tests' own.
+
+PARAMETERS = read_design((EXAMPLES / "iron" / "sequences_rtp.2026-08.generic.mlir").read_text())
+PLACES = {"counts_0": 0x00208400, "go_0": 0x0021F040, "counts_1": 0x02208400, "go_1": 0x0221F040}
+
+
+def with_parameters(**places: int) -> bytes:
+    streams = [
+        (sequence.name, gemm_stream(replace(PARAMETERS, sequences=(sequence,)), places=PLACES | places))
+        for sequence in PARAMETERS.sequences
+    ]
+    return assemble(PDI, streams)
+
+
+def test_run_time_parameters_and_locks_are_the_designs():
+    check_design(read_full_elf(with_parameters()), PARAMETERS)
+    sequence = PARAMETERS.sequences[1]
+    assert list(sequence.steps[:3]) == [
+        RtpWrite("counts_0", 0, 1),
+        RtpWrite("counts_0", 1, 2),
+        SetLock("go_0", 1),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("place", "address"),
+    [
+        # Another tile, no whole word, outside the data memory, over the other buffer's words in one tile.
+        ("counts_0", 0x02208500),
+        ("counts_0", 0x00208402),
+        ("counts_0", 0x0020FFFC),
+        # The lock of another tile, none of the tile's 16, half a lock on.
+        ("go_1", 0x0021F040),
+        ("go_1", 0x0221F100),
+        ("go_1", 0x0221F048),
+    ],
+)
+def test_parameters_and_locks_lie_where_they_can(place, address):
+    with pytest.raises(BadElf, match="wrong-design") as caught:
+        check_design(read_full_elf(with_parameters(**{place: address})), PARAMETERS)
+    assert f"@{place}" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("at", "change", "text"),
+    [
+        (0, {"value": 3}, "run-time parameter @counts_0[0]: expected 0x1 to @counts_0 of core(0,2), word 0, found 0x3"),
+        (1, {"index": 0}, "run-time parameter @counts_0[1]"),
+        (
+            2,
+            {"value": 2},
+            "value of lock @go_0: expected 1 to a lock of core(0,2), found 0x2 to 0x1f040 of column 0, row 2",
+        ),
+        (2, {"lock": "go_1"}, "value of lock @go_0"),
+        (0, None, "run-time parameter @counts_0[0]"),
+    ],
+)
+def test_a_parameter_or_lock_value_of_another_design_is_told(at, change, text):
+    init, first, second = PARAMETERS.sequences
+    steps = [*first.steps]
+    if change is None:
+        steps[0], steps[1] = steps[1], steps[0]
+    else:
+        steps[at] = replace(steps[at], **change)
+    other = replace(PARAMETERS, sequences=(init, replace(first, steps=tuple(steps)), second))
+    streams = [
+        (sequence.name, gemm_stream(replace(other, sequences=(sequence,)), places=PLACES))
+        for sequence in other.sequences
+    ]
+    with pytest.raises(BadElf) as caught:
+        check_design(read_full_elf(assemble(PDI, streams)), PARAMETERS)
+    assert f"seq_K128_N256 {text}" in str(caught.value)
+
+
+def test_a_buffer_lies_in_one_place_for_all_sequences():
+    streams = [
+        (sequence.name, gemm_stream(replace(PARAMETERS, sequences=(sequence,)), places=PLACES | {"counts_0": address}))
+        for sequence, address in zip(PARAMETERS.sequences, (0x00208400, 0x00208400, 0x00208800), strict=True)
+    ]
+    with pytest.raises(BadElf) as caught:
+        check_design(read_full_elf(assemble(PDI, streams)), PARAMETERS)
+    assert "seq_K256_N512 run-time parameter @counts_0[0]" in str(caught.value)
 
 
 # --- differences --------------------------------------------------------------------------------------------------

@@ -81,7 +81,7 @@ def recorded_wheel(folder, project, swap=None):
         design = run_generator(text, workdir=workdir)
         designs[hashlib.sha256(text.encode()).hexdigest()] = design
         digest = hashlib.sha256(design.strip().encode()).hexdigest()
-        elfs[digest] = assemble(pdi, [("seq", gemm_stream(read_design(design), syncs=True))])
+        elfs[digest] = assemble(pdi, [("seq", gemm_stream(read_design(design)))])
     if swap is not None:
         one, other = (list(elfs)[position] for position in swap)
         elfs[one], elfs[other] = elfs[other], elfs[one]
@@ -150,7 +150,7 @@ def test_the_artifact_holds_the_full_elf_its_design_and_the_log(built):
     artifact = find_artifact(store, entry.recipe)
     design = read_design(store.read(artifact.design).decode())
     pdi, _ = parts(EXAMPLE)
-    assert store.read(entry.elf) == assemble(pdi, [("seq", gemm_stream(design, syncs=True))])
+    assert store.read(entry.elf) == assemble(pdi, [("seq", gemm_stream(design))])
     log = read_log(store, entry.recipe)
     assert "aiecc" in log
     assert str(built.root) not in log

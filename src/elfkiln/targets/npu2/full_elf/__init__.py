@@ -11,12 +11,13 @@ from elfkiln.targets.kinds import (
     BadElf,
     bad,
 )
+from elfkiln.targets.npu2.full_elf.against_design import check_design
 from elfkiln.targets.npu2.full_elf.contents import FullElf, Instance, Kernel
 from elfkiln.targets.npu2.full_elf.difference import Difference, classify_difference
-from elfkiln.targets.npu2.full_elf.elf_geometry import check_design, check_full_elf, gemm_of
+from elfkiln.targets.npu2.full_elf.elf_geometry import check_full_elf, gemm_of
 from elfkiln.targets.npu2.full_elf.pdi import Pdi, read_pdi
 from elfkiln.targets.npu2.full_elf.sections import Container, read_container
-from elfkiln.targets.npu2.full_elf.stream import Stream, Transfer, read_stream
+from elfkiln.targets.npu2.full_elf.stream import Load, Stream, Transfer, read_stream
 from elfkiln.targets.npu2.full_elf.tables import check_partition, check_relocations, check_uid, read_names
 
 __all__ = [
@@ -123,23 +124,20 @@ def _kernel(
         raise bad(MALFORMED, f"instances of kernel {name}", expected="each name once", found=", ".join(instances))
     made = []
     for instance, stream in zip(instances, streams, strict=True):
-        for transfer in stream.transfers:
-            if transfer.argument >= arguments:
+        for event in stream.events:
+            if isinstance(event, Transfer) and event.argument >= arguments:
                 what = f"argument of a task of {instance}"
-                raise bad(MALFORMED, what, expected=f"below {arguments}", found=transfer.argument)
-        for number in stream.loads:
-            if number > pdis:
-                raise bad(MALFORMED, f"load_pdi of {instance}", expected=f"PDI 1 to {pdis}", found=number)
+                raise bad(MALFORMED, what, expected=f"below {arguments}", found=event.argument)
+            if isinstance(event, Load) and event.number > pdis:
+                raise bad(MALFORMED, f"load_pdi of {instance}", expected=f"PDI 1 to {pdis}", found=event.number)
         made.append(
             Instance(
                 instance,
                 len(container.section(stream.name).data),
                 stream.operations,
-                tuple(stream.loads),
                 stream.loads_first,
-                tuple(stream.transfers),
-                stream.syncs,
-                stream.writes,
+                tuple(stream.events),
+                tuple(stream.descriptors),
             )
         )
     return Kernel(name, arguments, tuple(made))

@@ -5,21 +5,37 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from elfkiln.targets.npu2.full_elf.pdi import Pdi
-from elfkiln.targets.npu2.full_elf.stream import Transfer
+from elfkiln.targets.npu2.full_elf.stream import Event, Load, Sync, Transfer
 
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """One exported sequence: its stream's operations, the PDIs it loads (first thing or not), its shim DMA tasks."""
+    """One exported sequence: its stream's operations, and what they do in order; whether it loads a PDI first thing.
+
+    `descriptors` are (column, id, events before it) of every shim buffer descriptor it writes.
+    """
 
     name: str
     size: int
     operations: int
-    loads: tuple[int, ...]
     loads_first: bool
-    transfers: tuple[Transfer, ...]
-    syncs: int
-    writes: int
+    events: tuple[Event, ...]
+    descriptors: tuple[tuple[int, int, int], ...]
+
+    @property
+    def loads(self) -> tuple[int, ...]:
+        """The PDIs it loads."""
+        return tuple(event.number for event in self.events if isinstance(event, Load))
+
+    @property
+    def transfers(self) -> tuple[Transfer, ...]:
+        """Its shim DMA tasks in the order in which they are queued."""
+        return tuple(event for event in self.events if isinstance(event, Transfer))
+
+    @property
+    def syncs(self) -> int:
+        """How often it waits for a token."""
+        return sum(isinstance(event, Sync) for event in self.events)
 
     def extent(self, argument: int) -> int:
         """Return the bytes of a host buffer up to the last one a task touches (0 if none does)."""

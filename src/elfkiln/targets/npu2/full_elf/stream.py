@@ -10,7 +10,10 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
+from elfkiln.design.model import Dim
+from elfkiln.design.patterns import Pattern, pattern_of
 from elfkiln.hardware.limits import WORD_BYTES, limit
 from elfkiln.targets.kinds import MALFORMED, TRUNCATED, BadElf, bad
 
@@ -41,10 +44,22 @@ OPS: dict[int, OpForm] = {
     PATCH: OpForm("address patch", 1, 12),
 }
 
-# Shim registers.
+# Shim registers: a channel has a control register and, one word on, its task queue.
 _BD_FIRST, _BD_STEP, _BD_WORDS = 0x1D000, 0x20, 8
 _QUEUES = {0x1D204: ("s2mm", 0), 0x1D20C: ("s2mm", 1), 0x1D214: ("mm2s", 0), 0x1D21C: ("mm2s", 1)}
+_CONTROLS = {register - 4: channel for register, channel in _QUEUES.items()}
+_CONTROLLER_MASK = 0x1F00
+"""Field Controller_ID of a channel's control register: who gets the tokens (aie-rt, AIE-ML NOC module)."""
+_DIRECTIONS = ("s2mm", "mm2s")
+
+# What a buffer descriptor for a host buffer holds besides its pattern: cacheable, valid, no lock, no chain, no packet
+# (mlir-aie AIEDmaToNpu.cpp). Masks are of the bits that must be as given.
+_CACHE = 2 << 24
 _VALID = 1 << 25
+_FIXED = {2: (0xFFFFFFFF, 0), 3: (0xC0000000, 0), 5: (0xFFF00000, _CACHE), 6: (0xFC000000, 0), 7: (0xFFFFFFFF, _VALID)}
+_PUSH_BITS = 1 << 31 | 0xFF << 16 | 0xF
+BURST_BYTES = (64, 128, 256, 512)
+"""Bursts of a shim DMA by the value of their field (AIETargetModel, AIE2p)."""
 
 LOAD_PDI_RELOCATION = 8
 PATCH_RELOCATION = 5
@@ -56,7 +71,8 @@ class Transfer:
     """A shim DMA task of a stream: one buffer descriptor put into a channel's queue.
 
     `argument` and `offset` (in bytes) say where in which host buffer it starts; `sizes` and `strides`, outermost
-    first, count 32-bit words: iteration, then three dimensions. `length` is the words of one run, of `runs`.
+    first, count 32-bit words: iteration, then three dimensions. `length` is the words of one run, of `runs`; `burst`
+    is in bytes. `descriptor` is the id of the descriptor, written after `written` of the stream's events.
     """
 
     column: int
@@ -69,6 +85,15 @@ class Transfer:
     length: int
     runs: int
     token: bool
+    burst: int
+    descriptor: int
+    written: int
+
+    @property
+    def pattern(self) -> Pattern:
+        """What it walks, in bytes."""
+        around, *inner = (Dim(size, stride) for size, stride in zip(self.sizes, self.strides, strict=True))
+        return pattern_of([Dim(self.runs // around.size, 0), around, *inner], self.offset // WORD_BYTES, WORD_BYTES)
 
     @property
     def end(self) -> int:
@@ -101,19 +126,68 @@ class Relocation:
     addend: int
 
 
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Configure the array from the PDI of that number."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Controller:
+    """Name the controller that gets the tokens of a shim's channel."""
+
+    column: int
+    direction: str
+    channel: int
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sync:
+    """Wait for a token of a channel, in `columns` x `rows` tiles from (column, row) on."""
+
+    column: int
+    row: int
+    direction: str
+    channel: int
+    columns: int
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """Write one word to a register or into the memory of a tile."""
+
+    column: int
+    row: int
+    register: int
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
+class Other:
+    """An operation that none of elfkiln's designs has a word for, by its name and the register it goes to."""
+
+    name: str
+    address: int
+
+
+Event: TypeAlias = Load | Transfer | Controller | Sync | Write | Other
+"""What a stream does that the array can tell; descriptors count by the task that uses them."""
+
+
 @dataclass(slots=True)
 class Stream:
-    """A walked stream: what it does, in order."""
+    """A walked stream: what it does, in order. `descriptors` are (column, id, events before it) of each one written."""
 
     name: str
     columns: int
     operations: int = 0
-    loads: list[int] = field(default_factory=list)
-    loads_first: bool = False
-    transfers: list[Transfer] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+    descriptors: list[tuple[int, int, int]] = field(default_factory=list)
     relocations: list[Relocation] = field(default_factory=list)
-    syncs: int = 0
-    writes: int = 0
+    loads_first: bool = False
 
 
 @dataclass(slots=True)
@@ -122,6 +196,7 @@ class _Descriptor:
 
     words: tuple[int, ...]
     offset: int
+    written: int
     argument: int | None = None
     plus: int = 0
 
@@ -191,16 +266,21 @@ class _Walker:
         return size // WORD_BYTES
 
     def take(self, code: int, op: tuple[int, ...]) -> None:
-        if code == LOAD_PDI:
-            self.load_pdi(op)
-        elif code == BLOCK_WRITE:
-            self.block_write(op)
-        elif code == PATCH:
-            self.patch(op)
-        elif code == WRITE:
-            self.write(op)
-        elif code == SYNC:
-            self.stream.syncs += 1
+        zeros = {WRITE: op[1:2] + op[3:4], BLOCK_WRITE: op[1:2], MASK_WRITE: op[1:2] + op[3:4]}
+        if any(zeros.get(code, ())):
+            raise self.bad(f"{OPS[code].name}: unused words", expected="zeros", found=" ".join(f"{w:#x}" for w in op))
+        handlers = {
+            LOAD_PDI: self.load_pdi,
+            BLOCK_WRITE: self.block_write,
+            PATCH: self.patch,
+            WRITE: self.write,
+            MASK_WRITE: self.mask_write,
+            SYNC: self.sync,
+        }
+        if code in handlers:
+            handlers[code](op)
+        else:
+            self.stream.events.append(Other(OPS[code].name, op[2]))
 
     def load_pdi(self, op: tuple[int, ...]) -> None:
         # Word 0 is pdi id << 16 | opcode; size and address are the loader's to fill in.
@@ -210,9 +290,31 @@ class _Walker:
                 "load_pdi", expected="id << 16 | 8, then 3 zero words", found=" ".join(f"{w:#x}" for w in op)
             )
         self.stream.loads_first = self.stream.loads_first or self.stream.operations == 0
-        self.stream.loads.append(number)
+        self.stream.events.append(Load(number))
+        # A fresh configuration has no descriptors: a task that used an old one would move nothing.
+        self.descriptors.clear()
         offset = (self.at + 2) * WORD_BYTES
         self.stream.relocations.append(Relocation(offset, LOAD_PDI_RELOCATION, f".pdi.{number}", 0, 0))
+
+    def sync(self, op: tuple[int, ...]) -> None:
+        # column << 16 | row << 8 | direction, then channel << 24 | columns << 16 | rows << 8 (aie-rt, XAie_TxnTct).
+        place, extent = op[2], op[3]
+        direction = place & 0xFF
+        column, row, channel = place >> 16, place >> 8 & 0xFF, extent >> 24
+        columns, rows = extent >> 16 & 0xFF, extent >> 8 & 0xFF
+        if direction >= len(_DIRECTIONS) or extent & 0xFF:
+            raise self.bad(
+                "sync", expected="a direction of 0 or 1, and a last byte of 0", found=f"{place:#x} {extent:#x}"
+            )
+        self.stream.events.append(Sync(column, row, _DIRECTIONS[direction], channel, columns, rows))
+
+    def mask_write(self, op: tuple[int, ...]) -> None:
+        column, row, register = self.place(op[2])
+        value, mask = op[4], op[5]
+        if row or register not in _CONTROLS or mask != _CONTROLLER_MASK or value & ~mask:
+            self.stream.events.append(Other(OPS[MASK_WRITE].name, op[2]))
+            return
+        self.stream.events.append(Controller(column, *_CONTROLS[register], value >> 8))
 
     def place(self, address: int) -> tuple[int, int, int]:
         """Split a register's address into column, row and register; tiles beyond the partition are refused."""
@@ -226,12 +328,18 @@ class _Walker:
         column, row, register = self.place(op[2])
         index, rest = divmod(register - _BD_FIRST, _BD_STEP)
         if row or rest or not 0 <= index < limit("descriptors", "shim").value:
-            self.stream.writes += 1
+            self.stream.events.append(Other(OPS[BLOCK_WRITE].name, op[2]))
             return
         words = op[4:]
         if len(words) != _BD_WORDS:
             raise self.bad("words of a shim buffer descriptor", expected=_BD_WORDS, found=len(words))
-        self.descriptors[column, index] = _Descriptor(words, (self.at + 4) * WORD_BYTES)
+        for place, (bits, value) in _FIXED.items():
+            if words[place] & bits != value:
+                what = f"word {place} of a shim buffer descriptor"
+                raise self.bad(what, expected=f"{value:#x} in the bits {bits:#x}", found=f"{words[place]:#x}")
+        written = len(self.stream.events)
+        self.descriptors[column, index] = _Descriptor(words, (self.at + 4) * WORD_BYTES, written)
+        self.stream.descriptors.append((column, index, written))
 
     def patch(self, op: tuple[int, ...]) -> None:
         column, row, register = self.place(op[6])
@@ -243,8 +351,12 @@ class _Walker:
             )
         if any(op[2:6]) or op[7] or op[9] or op[11] or op[10] >> 31:
             raise self.bad("address patch", expected="register, argument, offset, else zero", found=op[2:])
-        if descriptor.words[1] & ~3 or descriptor.words[2] & 0xFFFF:
-            raise self.bad("address of a patched descriptor", expected=0, found=descriptor.words[1:3])
+        if descriptor.words[1]:
+            raise self.bad("address of a patched descriptor", expected=0, found=f"{descriptor.words[1]:#x}")
+        if descriptor.argument is not None:
+            raise self.bad("address patch", expected="one for each descriptor", found="a second one")
+        if op[10] % WORD_BYTES:
+            raise self.bad("offset of an address patch", expected="whole words", found=op[10])
         descriptor.argument, descriptor.plus = op[8], op[10]
         length = descriptor.words[0] * WORD_BYTES
         if length >> 32:
@@ -254,15 +366,17 @@ class _Walker:
     def write(self, op: tuple[int, ...]) -> None:
         column, row, register = self.place(op[2])
         if row or register not in _QUEUES:
-            self.stream.writes += 1
+            self.stream.events.append(Write(column, row, register, op[4]))
             return
         direction, channel = _QUEUES[register]
         index, repeat, token = op[4] & 0xF, op[4] >> 16 & 0xFF, bool(op[4] >> 31)
+        if op[4] & ~_PUSH_BITS:
+            raise self.bad("task", expected="token, repeats, descriptor, else zero", found=f"{op[4]:#x}")
         descriptor = self.descriptors.get((column, index))
         if descriptor is None or descriptor.argument is None:
             raise self.bad("task", expected="a descriptor written and patched before it", found=f"descriptor {index}")
         sizes, strides = self.pattern(descriptor.words, repeat + 1)
-        self.stream.transfers.append(
+        self.stream.events.append(
             Transfer(
                 column,
                 direction,
@@ -274,25 +388,34 @@ class _Walker:
                 descriptor.words[0],
                 repeat + 1,
                 token,
+                BURST_BYTES[descriptor.words[4] >> 30],
+                index,
+                descriptor.written,
             )
         )
 
     def pattern(self, words: tuple[int, ...], runs: int) -> tuple[tuple[int, int, int, int], tuple[int, int, int, int]]:
         """Return sizes and strides of a descriptor; a stride field holds the stride less one."""
         length = words[0]
-        if not length or not words[7] & _VALID:
-            raise self.bad("buffer descriptor", expected="a valid one with a length", found=f"{length} words")
-        inner, rows = words[3] >> 20 & 0x3FF, words[4] >> 20 & 0x3FF
+        if not length:
+            raise self.bad("buffer descriptor", expected="one with a length", found="0 words")
+        inner, rows = words[3] >> 20, words[4] >> 20 & 0x3FF
         steps = tuple((words[i] & 0xFFFFF) + 1 for i in (5, 4, 3))
         if not inner:
+            # A size of 0 is one without end, so that no further dimension is ever reached.
+            if rows or words[4] & 0xFFFFF or words[5] & 0xFFFFF:
+                raise self.bad("linear buffer descriptor", expected="no further dimension", found=f"{rows} rows")
             sizes: tuple[int, int, int] = (1, 1, length)
-            steps = (0, 0, 1)
+            steps = (0, 0, steps[2])
         elif not rows:
-            sizes = (1, length // inner, inner)
+            # The same words as a linear one's, in a form that no tool writes.
+            raise self.bad("buffer descriptor", expected="both inner sizes, or neither", found=f"{inner} and 0")
         else:
             sizes = (length // (inner * rows), rows, inner)
         if sizes[0] * sizes[1] * sizes[2] != length:
-            raise self.bad("length of a descriptor", expected=f"a multiple of {inner} x {rows or 1}", found=length)
-        iterations = (words[6] >> 20 & 0x3F) + 1
-        around, step = (min(runs, iterations), (words[6] & 0xFFFFF) + 1) if iterations > 1 else (1, 0)
+            raise self.bad("length of a descriptor", expected=f"a multiple of {inner} x {rows}", found=length)
+        around = (words[6] >> 20) + 1
+        step = (words[6] & 0xFFFFF) + 1 if around > 1 else 0
+        if runs % around:
+            raise self.bad("runs of a task", expected=f"a multiple of its {around} iterations", found=runs)
         return (around, *sizes), (step, steps[0], steps[1], steps[2])
