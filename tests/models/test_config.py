@@ -204,6 +204,7 @@ def test_dimensions_in_text_config_are_found_and_noted():
     ("key", "value", "said"),
     [
         ("hidden_size", 0, "hidden_size: expected a whole number of at least 1, found 0"),
+        ("hidden_size", 2**31, "hidden_size: expected a whole number below 2^31, found 2147483648"),
         ("hidden_size", "1024", "hidden_size: expected a whole number"),
         ("hidden_size", 1024.0, "hidden_size: expected a whole number"),
         ("hidden_size", True, "hidden_size: expected a whole number"),
@@ -235,6 +236,104 @@ def test_a_config_that_cannot_be_used_is_refused_by_key(key, value, said):
         dimensions(config)
     assert str(caught.value).startswith("config.json: ")
     assert said in str(caught.value)
+
+
+SLIDING = {**QWEN3_06B, "num_hidden_layers": 8, "sliding_window": 512}
+S, F = "sliding_attention", "full_attention"
+
+
+@pytest.mark.parametrize(
+    ("keys", "kinds", "why"),
+    [
+        ({"sliding_window_pattern": 4}, [S, S, S, F] * 2, "sliding_window_pattern = 4"),
+        ({"_sliding_window_pattern": 3}, [S, S, F, S, S, F, S, S], "_sliding_window_pattern = 3"),
+        ({"sliding_window_pattern": 2, "_sliding_window_pattern": 2}, [S, F] * 4, "sliding_window_pattern = 2"),
+        ({"sliding_window_pattern": "LLLG"}, [S, S, S, F] * 2, "sliding_window_pattern = 'LLLG'"),
+        ({"sliding_window_pattern": 1}, [F] * 8, "sliding_window_pattern = 1"),
+        ({"sliding_window_pattern": 4, "sliding_window": None}, [S, S, S, F] * 2, "sliding_window_pattern = 4"),
+        ({"max_window_layers": 5}, [F] * 5 + [S] * 3, "max_window_layers"),
+        ({"max_window_layers": 5, "use_sliding_window": True}, [F] * 5 + [S] * 3, "max_window_layers"),
+        ({"max_window_layers": 28}, [F] * 8, "max_window_layers"),
+        ({"model_type": "gemma3_text"}, [S, S, S, S, S, F, S, S], "model_type gemma3_text"),
+        ({"model_type": "gemma2"}, [S, F] * 4, "model_type gemma2"),
+        ({"model_type": "cohere2"}, [S, S, S, F] * 2, "model_type cohere2"),
+        ({"model_type": "mistral"}, [S] * 8, "model_type mistral"),
+        ({"model_type": "gemma3_text", "sliding_window_pattern": 2}, [S, F] * 4, "sliding_window_pattern = 2"),
+    ],
+)
+def test_a_sliding_window_without_layer_types_is_derived_with_a_note(keys, kinds, why):
+    dims = dimensions(SLIDING | keys)
+    assert list(dims.layer_types) == kinds
+    slide = f"{kinds.count(S)} of 8 layers slide; the engine reads only layer_types"
+    assert dims.notes == (f"config.json: layer_types derived from {why}: {slide}",)
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"use_sliding_window": False},
+        {"use_sliding_window": False, "sliding_window_pattern": 4, "max_window_layers": 2},
+        {"sliding_window": None},
+        {"sliding_window": None, "max_window_layers": 2, "model_type": "mistral"},
+        {"layer_types": [F] * 8},
+    ],
+)
+def test_no_sliding_window_is_no_sliding_layer(keys):
+    dims = dimensions(SLIDING | keys)
+    assert (S in dims.layer_types, dims.notes) == (False, ())
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        (
+            {},
+            "layer_types: expected the kind of each layer, or sliding_window_pattern, as sliding_window is 512, found",
+        ),
+        ({"use_sliding_window": True}, "layer_types: expected the kind of each layer, or sliding_window_pattern"),
+        ({"sliding_window_pattern": 0}, "sliding_window_pattern: expected a number of layers of 1 to 1024"),
+        ({"sliding_window_pattern": 2**40}, "sliding_window_pattern: expected a number of layers of 1 to 1024"),
+        ({"sliding_window_pattern": True}, "sliding_window_pattern: expected a number of layers"),
+        ({"sliding_window_pattern": "LLXG"}, "sliding_window_pattern: expected a number of layers"),
+        ({"sliding_window_pattern": ""}, "sliding_window_pattern: expected a number of layers"),
+        ({"sliding_window_pattern": [1, 0]}, "sliding_window_pattern: expected a number of layers"),
+        (
+            {"sliding_window_pattern": 4, "_sliding_window_pattern": 6},
+            "expected one pattern in sliding_window_pattern and _sliding_window_pattern, found 4 and 6",
+        ),
+        ({"max_window_layers": -1}, "max_window_layers: expected a whole number of at least 0, found -1"),
+        ({"max_window_layers": "5"}, "max_window_layers: expected a whole number of at least 0, found '5'"),
+        ({"sliding_window": "wide", "sliding_window_pattern": 2}, "sliding_window: expected a whole number"),
+        ({"use_sliding_window": "no"}, "use_sliding_window: expected true or false, found 'no'"),
+    ],
+)
+def test_a_sliding_window_that_says_too_little_is_refused(keys, said):
+    with pytest.raises(Refused) as caught:
+        dimensions(SLIDING | keys)
+    assert str(caught.value).startswith(f"config.json: {said}") or said in str(caught.value)
+
+
+def test_heads_and_the_mlp_width_may_be_left_out_beside_a_container():
+    bare = {key: QWEN3_06B[key] for key in ("hidden_size", "num_hidden_layers")}
+    with pytest.raises(Refused, match="num_attention_heads: expected a positive whole number, found nothing"):
+        dimensions(bare)
+    dims = dimensions(bare, sparse=True)
+    assert (dims.hidden, dims.layers, dims.heads, dims.kv_heads, dims.intermediate) == (1024, 28, 0, 0, 0)
+    assert dims.notes == (
+        "config.json: no num_attention_heads; the container tells the widths, but the engine reads it here",
+        "config.json: no intermediate_size; the container tells the widths, but the engine reads it here",
+    )
+    for key, value in (("num_attention_heads", 0), ("intermediate_size", "wide"), ("hidden_size", None)):
+        with pytest.raises(Refused, match=key):
+            dimensions(bare | {key: value}, sparse=True)
+
+
+@pytest.mark.parametrize("value", [None, [], "x", 3, True])
+def test_a_config_that_is_no_object_is_told_in_jsons_words(value):
+    with pytest.raises(Refused) as caught:
+        dimensions(value)
+    found = {"None": "nothing", "[]": "a list of 0", "x": "'x'", "3": "3", "True": "true"}[str(value)]
+    assert str(caught.value) == f"config.json: expected an object, found {found}"
 
 
 def test_experts_that_do_not_add_up_are_refused():

@@ -99,18 +99,44 @@ def test_a_header_that_does_not_fit_its_file_is_refused(container, change, said)
 def test_an_absurd_header_is_refused_before_it_is_read(tmp_path):
     file = tmp_path / "model.q4nx"
     with file.open("wb") as stream:
-        stream.write(struct.pack("<Q", 65 * 1024 * 1024))
+        stream.write(struct.pack("<Q", 8 * 1024 * 1024 + 1))
         stream.truncate(200 * 1024 * 1024)
-    assert "header length: expected at most 67108864 bytes" in refused(file)
+    assert "header length: expected at most 8388608 bytes, found 8388609" in refused(file)
 
 
 def test_things_that_are_no_container_are_refused(tmp_path):
     (tmp_path / "folder").mkdir()
     os.mkfifo(tmp_path / "pipe")
     assert "missing" in refused(tmp_path / "absent")
-    assert "Is a directory" in refused(tmp_path / "folder")
-    assert "expected a file" in refused(tmp_path / "pipe")
+    assert "not a regular file (a folder)" in refused(tmp_path / "folder")
+    assert "not a regular file (a pipe)" in refused(tmp_path / "pipe")
     assert refused(tmp_path / "nul\0")
+
+
+@pytest.mark.parametrize(
+    ("data", "found"),
+    [
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:11\nsize 7\n", "a git-lfs pointer; fetch the file"),
+        (b"<!DOCTYPE html>\n<html><head>" + b"x" * 4096, "an HTML page; download the file itself"),
+        (b"\x1f\x8b\x08\x00" + b"\x00" * 4096, "gzip data; unpack it first"),
+        (b"PK\x03\x04" + b"\xff" * 100, "a zip archive; unpack it first"),
+        (b"Entry not found", "a server's answer 'entry not found'; download the file again"),
+    ],
+)
+def test_another_kind_of_file_in_its_place_is_called_so(tmp_path, data, found):
+    file = tmp_path / "model.q4nx"
+    file.write_bytes(data)
+    assert refused(file).startswith(f"model.q4nx: expected a container, found {found}")
+
+
+def test_a_header_whose_length_looks_like_another_kind_is_a_header(tmp_path):
+    """0x088b1f bytes of header: the length's first bytes are those of gzip data."""
+    entry = json.dumps({"w": {"dtype": "I8", "shape": [8], "data_offsets": [0, 8]}}).encode()
+    header = entry + b" " * (0x088B1F - len(entry))
+    file = tmp_path / "model.q4nx"
+    file.write_bytes(struct.pack("<Q", len(header)) + header + bytes(8))
+    assert file.read_bytes()[:3] == b"\x1f\x8b\x08"
+    assert list(read_container(file).tensors) == ["w"]
 
 
 ENTRY = {"dtype": "I8", "shape": [2, 4], "data_offsets": [0, 8]}
@@ -119,7 +145,9 @@ ENTRY = {"dtype": "I8", "shape": [2, 4], "data_offsets": [0, 8]}
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"dtype": None}, "tensor w: dtype: expected a string"),
+        ({"dtype": None}, "tensor w: dtype: expected a string, found nothing"),
+        ({"shape": None}, "tensor w: shape: expected at most 8 whole numbers, found nothing"),
+        ({"dtype": True}, "tensor w: dtype: expected a string, found true"),
         ({"dtype": ""}, "tensor w: dtype"),
         ({"dtype": "Q9"}, "tensor w: dtype: expected one of BOOL, U8, I8, "),
         ({"dtype": "i8"}, "tensor w: dtype: expected one of BOOL, U8, I8, "),

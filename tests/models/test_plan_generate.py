@@ -16,61 +16,9 @@ from elfkiln.models.plan.load import load_plan
 from elfkiln.models.plan.names import plan_requirements
 from plan_data import attention, dense_mlp, experts, gdn, grid, layer_tensors, matrix, write_model
 from projects import CHECKOUT
+from small_models import BASE, NORM, H, dense, gemma, hybrid, latent, mixture
 
-H = 512
-NORM = {"model.norm.weight": ("BF16", [H])}
-BASE = {
-    "hidden_size": H,
-    "num_attention_heads": 8,
-    "num_key_value_heads": 4,
-    "head_dim": 128,
-    "intermediate_size": 768,
-}
-
-
-def dense(folder, layers=2, **config):
-    """A Qwen3 in small: 8 heads of 128, 4 KV heads, MLP 768."""
-    tensors = dict(NORM)
-    for index in range(layers):
-        tensors |= attention(index, H, 1024, 512, 1024) | dense_mlp(index, H, 768)
-    return write_model(folder, tensors, {**BASE, "model_type": "qwen3", "num_hidden_layers": layers, **config})
-
-
-def hybrid(folder, kind="q4k"):
-    """A Qwen3.5 in small: three GDN layers and one of full attention with an output gate."""
-    tensors = dict(NORM)
-    for index in range(3):
-        tensors |= gdn(index, H, 2 * 512 + 1024, 1024, kind) | dense_mlp(index, H, 768, kind)
-    tensors |= attention(3, H, 2 * 1024, 512, 1024, kind) | dense_mlp(3, H, 768, kind)
-    config = {
-        **BASE,
-        "model_type": "qwen3_5",
-        "num_hidden_layers": 4,
-        "attn_output_gate": True,
-        "linear_num_key_heads": 4,
-        "linear_key_head_dim": 128,
-        "linear_num_value_heads": 8,
-        "linear_value_head_dim": 128,
-        "layer_types": ["linear_attention"] * 3 + ["full_attention"],
-    }
-    return write_model(folder, tensors, config)
-
-
-def mixture(folder, **config):
-    """A Qwen3 mixture in small: 4 experts of width 256, two a token, and a shared one."""
-    tensors = dict(NORM)
-    for index in range(2):
-        tensors |= attention(index, H, 1024, 512, 1024)
-        tensors |= layer_tensors(
-            index,
-            mlp__gate_exps_proj=experts(4, 256, H),
-            mlp__up_exps_proj=experts(4, 256, H),
-            mlp__down_exps_proj=experts(4, H, 256),
-            mlp__share_gate_exps_proj=matrix(256, H),
-            moe_router=("BF16", [H, 4]),
-        )
-    config = {**BASE, "num_hidden_layers": 2, "intermediate_size": 256, "n_expert": 4, "top_k": 2, **config}
-    return write_model(folder, tensors, config)
+SHARED = "model.q4nx: no projection uses them: mlp.share_gate_exps_proj.weight (2 layers from 0)"
 
 
 def mixture_of(folder, gate, up, down):
@@ -80,68 +28,6 @@ def mixture_of(folder, gate, up, down):
     for index in range(2):
         tensors |= layer_tensors(index, mlp__gate_exps_proj=gate, mlp__up_exps_proj=up, mlp__down_exps_proj=down)
     config = {**BASE, "num_hidden_layers": 2, "intermediate_size": 256, "n_expert": 4, "top_k": 2}
-    return write_model(folder, tensors, config)
-
-
-def latent(folder):
-    """A GLM-4.7-Flash in small: latents of 256, heads of 64 + 64 and 128; one dense layer, one of experts."""
-    tensors = dict(NORM)
-    for index in range(2):
-        tensors |= layer_tensors(
-            index,
-            self_attn__q_a_proj=matrix(256, H),
-            self_attn__q_b_proj=matrix(8 * 128, 256),
-            self_attn__kv_a_proj_with_mqa=matrix(320, H),
-            self_attn__o_proj=matrix(H, 8 * 128),
-        )
-    tensors |= dense_mlp(0, H, 1024)
-    tensors |= layer_tensors(
-        1,
-        mlp__gate_exps_proj=experts(4, 256, H),
-        mlp__up_exps_proj=experts(4, 256, H),
-        mlp__down_exps_proj=experts(4, H, 256),
-    )
-    config = {
-        **BASE,
-        "model_type": "deepseek2",
-        "num_hidden_layers": 2,
-        "mla": 1,
-        "q_lora_rank": 256,
-        "kv_lora_rank": 256,
-        "rope_dim": 64,
-        "qk_nope_head_dim": 64,
-        "v_head_dim": 128,
-        "n_expert": 4,
-        "top_k": 2,
-        "intermediate_size": 256,
-        "dense_intermediate_size": 1024,
-        "leading_dense_block_count": 1,
-    }
-    return write_model(folder, tensors, config)
-
-
-def gemma(folder):
-    """A Gemma4 in small: sliding and full layers of two widths, per-layer embeddings, wide MLP on KV-shared layers."""
-    tensors = dict(NORM)
-    tensors |= attention(0, H, 8 * 128, 4 * 128, 8 * 128) | dense_mlp(0, H, 768)
-    tensors |= attention(1, H, 8 * 256, 4 * 256, 8 * 256) | dense_mlp(1, H, 768)
-    shared = attention(2, H, 8 * 128, 4 * 128, 8 * 128)
-    tensors |= {name: shape for name, shape in shared.items() if "k_proj" not in name and "v_proj" not in name}
-    tensors |= dense_mlp(2, H, 1536)
-    for index in range(3):
-        tensors |= layer_tensors(
-            index, inp_gate=("BF16", [256 // 32, H, 32]), per_layer_projection=("BF16", [H // 32, 256, 32])
-        )
-    config = {
-        **BASE,
-        "model_type": "gemma4",
-        "num_hidden_layers": 3,
-        "global_head_dim": 256,
-        "hidden_size_per_layer_input": 256,
-        "use_double_wide_mlp": True,
-        "num_kv_shared_layers": 1,
-        "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
-    }
     return write_model(folder, tensors, config)
 
 
@@ -155,7 +41,7 @@ def test_a_dense_model(tmp_path):
     assert generated.notes == ()
     assert dict(generated.data) | {"layers": None} == {
         "format": "1bit-npu-plan/1",
-        "generated_by": "elfkiln plan 1",
+        "generated_by": "elfkiln plan 2",
         "model": {"hidden": 512, "layers": 2, "arch": "qwen3"},
         "container": {"layout": "rm", "chunk_kind": "q4_1", "pb16i": False, "tile_order": "engine-1"},
         "fusion": {"gate_up": "fused"},
@@ -201,7 +87,7 @@ def test_a_gdn_hybrid_in_every_chunk_kind(tmp_path, kind):
 
 def test_a_mixture_of_experts_is_split(tmp_path):
     generated = generate_plan(mixture(tmp_path / "m"))
-    assert generated.notes == ()
+    assert generated.notes == (SHARED,)
     assert generated.data["fusion"] == {"gate_up": "split"}
     assert generated.data["moe"] == {"batched_expert_gu": {"enabled": False, "K": 0, "N": 0}}
     assert names(generated) == [
@@ -252,7 +138,8 @@ def test_the_published_header_of_qwen36_35b_a3b(tmp_path):
         "linear_value_head_dim": 128,
     }
     generated = generate_plan(write_model(tmp_path / "m", tensors, config))
-    assert generated.notes == ()
+    # four layers of three experts' matrices; three GDN layers of three, and one of four in attention
+    assert generated.notes == ("model.q4nx: more than one kind of chunk: q8 in 13, q4_1 in 12 of the tensors used",)
     # 16 tile rows of 32 an expert are its width 512; the GDN packing 2*2048 + 4096, full attention with its gate
     assert names(generated) == [
         ("QKV", 2048, 8192),
@@ -472,17 +359,17 @@ def test_latent_attention_never_batches_experts(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("options", "layout", "tag", "chunks", "sealed"),
+    ("kind", "options", "layout", "tag", "sealed"),
     [
-        (Options(), "pb16i", "_pb16i", "pb16i", "pb16i_sealed.elf"),
-        (Options(decode=False), "pb16i", "_pb16i", "pb16i", ""),
-        (Options(layout="t2s"), "t2s", "_t2s", "t2", ""),
-        (Options(layout="t2s", tag="_t2s2"), "t2s", "_t2s2", "t2", ""),
+        ("pb16i", Options(), "pb16i", "_pb16i", "pb16i_sealed.elf"),
+        ("pb16i", Options(decode=False), "pb16i", "_pb16i", ""),
+        ("t2", Options(layout="t2s"), "t2s", "_t2s", ""),
+        ("t2", Options(layout="t2s", tag="_t2s2"), "t2s", "_t2s2", ""),
     ],
 )
-def test_ternary_layouts(tmp_path, options, layout, tag, chunks, sealed):
-    data = generate_plan(hybrid(tmp_path / "m", "pb16i"), options).data
-    assert data["container"] == {"layout": layout, "chunk_kind": chunks, "pb16i": True, "tile_order": "engine-1"}
+def test_ternary_layouts(tmp_path, kind, options, layout, tag, sealed):
+    data = generate_plan(hybrid(tmp_path / "m", kind), options).data
+    assert data["container"] == {"layout": layout, "chunk_kind": kind, "pb16i": True, "tile_order": "engine-1"}
     assert data["kernels"] == {"tag": tag}
     assert data["decode"]["sealed_elf"] == sealed
 
@@ -491,7 +378,8 @@ def test_ternary_layouts(tmp_path, options, layout, tag, chunks, sealed):
     ("kind", "options", "said"),
     [
         ("q4k", Options(layout="pb16i"), "layout: expected rm or b8, as the container holds q4k chunks, found pb16i"),
-        ("pb16i", Options(layout="b8"), "layout: expected pb16i or t2s, as the container holds pb16i chunks, found b8"),
+        ("pb16i", Options(layout="b8"), "layout: expected pb16i, as the container holds pb16i chunks, found b8"),
+        ("pb16i", Options(layout="t2s"), "layout: expected pb16i, as the container holds pb16i chunks, found t2s"),
         ("q4k", Options(layout="nt"), "layout: expected one of rm, b8, pb16i, t2s, found nt"),
         ("q4k", Options(tag="_b8"), "tag: expected a tag of layout rm: '', found '_b8'"),
         ("pb16i", Options(tag="_t2s"), "tag: expected a tag of layout pb16i: '_pb16i', found '_t2s'"),
@@ -527,19 +415,19 @@ def test_a_layout_that_config_does_not_tell_is_taken(tmp_path):
     assert generated.notes == ("config.json has no q4nx_weight_layout, which the engine reads as rm; layout= says b8",)
 
 
-@pytest.mark.parametrize("options", [Options(), Options(layout="t2s")])
+@pytest.mark.parametrize("options", [Options(), Options(layout="pb16i")])
 def test_a_ternary_container_wins_over_the_layout_of_config(tmp_path, options):
     folder = hybrid(tmp_path / "m", "pb16i")
     config = json.loads((folder / "config.json").read_text()) | {"q4nx_weight_layout": "b8"}
     (folder / "config.json").write_text(json.dumps(config))
     generated = generate_plan(folder, options)
-    assert generated.plan.layout == (options.layout or "pb16i")
+    assert generated.plan.layout == "pb16i"
     why = "as the container holds pb16i chunks; q4nx_weight_layout of config.json says b8"
-    assert generated.notes == (f"container.layout: {generated.plan.layout}, {why}",)
+    assert generated.notes == (f"container.layout: pb16i, {why}",)
 
 
 def test_config_contradicts_a_ternary_layout_where_the_chunks_tell_nothing(tmp_path):
-    tensors = {name: ("I8", [shape[1][0], 3000]) for name, shape in attention(0, H, 1024, 512, 1024).items()}
+    tensors = attention(0, H, 1024, 512, 1024, "t2") | dense_mlp(0, H, 768, "t2")
     folder = write_model(tmp_path / "m", NORM | tensors, {**BASE, "num_hidden_layers": 1, "q4nx_weight_layout": "b8"})
     with pytest.raises(Refused, match=r"layout: expected b8, as q4nx_weight_layout of config.json says, found t2s"):
         generate_plan(folder, Options(layout="t2s"))
@@ -582,7 +470,7 @@ def model_with(tmp_path, tensors, **config):
 @pytest.mark.parametrize(
     ("tensors", "said"),
     [
-        ({}, "expected tensors named model.layers.<i>.*, found none"),
+        ({}, "expected tensors named model.layers.<i>.*, found none, but model.norm.weight"),
         (attention(1, H, 1024, 512, 1024), "expected tensors of layers 0..1, found none of layer 0"),
         (dense_mlp(0, H, 768), "layer 0: attention: expected linear_attn.qkv_proj.weight"),
         (layer_tensors(0, shortconv__in_proj=matrix(768, H)), "found shortconv.in_proj.weight"),
@@ -596,8 +484,10 @@ def model_with(tmp_path, tensors, **config):
             "layer 0: mlp: expected one width for mlp.gate_proj.weight, mlp.up_proj.weight, mlp.down_proj.weight",
         ),
         (
-            attention(0, H, 1024, 512, 1024) | layer_tensors(0, self_attn__o_proj=("BF16", [H, 3, 5])),
-            "layer 0 full o: K: expected a positive multiple of 64 (rule K % 64 == 0), found 15",
+            attention(0, H, 1024, 512, 1024)
+            | dense_mlp(0, H, 768)
+            | layer_tensors(0, self_attn__o_proj=("BF16", [H, 3, 5])),
+            "layers[0].o.K: expected a positive multiple of 64 (rule K % 64 == 0), found 15",
         ),
         (
             attention(0, H, 1024, 512, 1024) | layer_tensors(0, self_attn__o_proj=("BF16", [511])),
@@ -607,7 +497,10 @@ def model_with(tmp_path, tensors, **config):
             attention(0, H, 1024, 512, 1024) | {"model.layer.0.self_attn.q_proj.weight": matrix(1024, H)},
             "expected one of model.layers.<i> and model.layer.<i>, found both",
         ),
-        (attention(0, H, 960, 512, 1024), "layer 0 full qkv: N: expected a positive multiple of 128"),
+        (
+            attention(0, H, 960, 512, 1024) | dense_mlp(0, H, 768),
+            "layers[0].qkv.N: expected a positive multiple of 128",
+        ),
     ],
 )
 def test_containers_that_make_no_plan_are_refused(tmp_path, tensors, said):
@@ -813,7 +706,7 @@ def test_either_spelling_of_gate_ups_width_is_current(tmp_path, capsys, make, fa
     for layer in data["layers"]:
         layer["gate_up"]["N"] = int(layer["gate_up"]["N"] * factor)
     (folder / "plan.json").write_text(json.dumps(data))
-    assert run(capsys, "plan", folder, "--check") == (0, f"{folder}/plan.json is current\n", "")
+    assert run(capsys, "plan", folder, "--check")[:2] == (0, f"{folder}/plan.json is current\n")
     data["layers"][1]["down"]["K"] += 256
     data["layers"][1]["gate_up"]["N"] += int(256 * 2 * factor) if make is hybrid else 512
     (folder / "plan.json").write_text(json.dumps(data))
@@ -861,7 +754,7 @@ def test_the_verb_prints_without_writing(tmp_path, capsys):
 
 
 def test_the_verb_takes_out_kernels_layout_tag_and_decode(tmp_path, capsys):
-    folder, kernels = hybrid(tmp_path / "m", "pb16i"), tmp_path / "k"
+    folder, kernels = hybrid(tmp_path / "m", "t2"), tmp_path / "k"
     elf(kernels, "full_i8_G_K512_N768_t2s2.elf")
     words = ("layout=t2s", "tag=_t2s2", "decode=false", "--kernels", kernels, "--out", tmp_path / "p.json")
     code, _, _ = run(capsys, "plan", folder, *words)

@@ -234,7 +234,7 @@ def test_a_sealed_elf_is_not_named_like_a_gemm():
 def test_every_refusal_names_the_file_as_it_was_given(tmp_path):
     for field, change in {
         "layers[0].down.N: ": {"layers": 0, "key": "down", "value": {"K": 768, "N": 512}},
-        "layer 0 gdn attn_gate: N: ": {"layers": 0, "key": "attn_gate", "value": {"K": 256, "N": 500}},
+        "layers[0].attn_gate.N: ": {"layers": 0, "key": "attn_gate", "value": {"K": 256, "N": 500}},
         "layers[1]: ": {"layers": 1, "key": "o", "value": None},
     }.items():
         data = plan_data()
@@ -299,6 +299,50 @@ def test_a_latent_attention_model_asks_for_its_own_roles():
     assert {item.name.role: (item.columns, item.rows) for item in prefill}["O"] == (2, 2)
 
 
+@pytest.mark.parametrize(
+    ("layer", "key", "letter", "value", "said"),
+    [
+        (0, "q_a", "N", 512, "layers[0].q_a.N: expected q_b.K = 384, found 512"),
+        (0, "q_b", "K", 256, "layers[0].q_a.N: expected q_b.K = 256, found 384"),
+        (0, "dense_gate_up", "N", 2048, "layers[0].dense_gate_up.N: expected dense_down.K = 1024, found 2048"),
+        (0, "dense_down", "K", 512, "layers[0].dense_gate_up.N: expected dense_down.K = 512, found 1024"),
+        (1, "down", "K", 1024, "layers[1].gate_up.N: expected down.K = 1024 or its double 2048, found 512"),
+        (0, "ple_gate", "N", 256, "layers[0].ple_gate.N: expected ple_proj.K = 128, found 256"),
+        (0, "ple_proj", "K", 64, "layers[0].ple_gate.N: expected ple_proj.K = 64, found 128"),
+    ],
+)
+def test_projections_that_contradict_each_other_are_refused(layer, key, letter, value, said):
+    data = mla_data()
+    data["layers"][0] |= {"ple_gate": {"K": 256, "N": 128}, "ple_proj": {"K": 128, "N": 256}}
+    data["layers"][layer][key][letter] = value
+    assert refused(data) == f"plan.json: {said}"
+
+
+@pytest.mark.parametrize(
+    ("gone", "found"),
+    [
+        ("q_a", "layers[0].q_a: expected its K and N, as the layer has q_b, found nothing"),
+        ("q_b", "layers[0].q_b: expected its K and N, as the layer has q_a, found nothing"),
+        ("kv_a", "layers[0].kv_a: expected its K and N, as the layer has q_a, found nothing"),
+        ("dense_gate_up", "layers[0].dense_gate_up: expected its K and N, as the layer has dense_down, found nothing"),
+        ("dense_down", "layers[0].dense_down: expected its K and N, as the layer has dense_gate_up, found nothing"),
+        ("ple_gate", "layers[0].ple_gate: expected its K and N, as the layer has ple_proj, found nothing"),
+        ("ple_proj", "layers[0].ple_proj: expected its K and N, as the layer has ple_gate, found nothing"),
+    ],
+)
+def test_half_of_a_pair_is_refused(gone, found):
+    data = mla_data()
+    data["layers"][0] |= {"ple_gate": {"K": 256, "N": 128}, "ple_proj": {"K": 128, "N": 256}}
+    del data["layers"][0][gone]
+    assert refused(data) == f"plan.json: {found}"
+
+
+def test_a_down_without_gate_up_is_refused():
+    data = plan_data()
+    del data["layers"][1]["gate_up"]
+    assert refused(data) == "plan.json: layers[1].gate_up: expected its K and N, as the layer has down, found nothing"
+
+
 def test_published_columns_come_before_the_most_legal_ones():
     hidden = {"model__hidden": 2560, "model__layers": 1}
     layer = {"index": 0, "role": "full", "qkv": {"K": 2560, "N": 3072}, "o": {"K": 4096, "N": 2560}}
@@ -314,11 +358,21 @@ def test_columns_can_be_given():
         plan_requirements(plan, "m", {("QKV", 256, 1024): 3})
 
 
-@pytest.mark.parametrize(("key", "K", "N", "said"), [("qkv", 256, 4736, "layer 1 full qkv: N"), ("o", 100, 256, "K")])
-def test_geometry_no_design_serves_is_refused_by_layer(key, K, N, said):
+@pytest.mark.parametrize(
+    ("key", "K", "N", "said"), [("qkv", 256, 4736, "layers[1].qkv.N"), ("o", 100, 256, "layers[1].o.K")]
+)
+def test_geometry_no_design_serves_is_refused_by_field(key, K, N, said):
     data = plan_data()
     data["layers"][1][key] = {"K": K, "N": N}
-    assert said in refused(data)
+    assert refused(data).startswith(f"plan.json: {said}: expected a ")
+
+
+def test_a_derived_output_no_design_serves_says_what_it_comes_from():
+    """A hidden size of 192 is 3 x 64 and no multiple of 128: fit for a K, and for no N."""
+    layer = {"index": 0, "role": "gdn", "attn_gate": {"K": 192, "N": 512}}
+    assert refused(plan_data(model__hidden=192, model__layers=1, layers=[layer])).startswith(
+        "plan.json: layers[0].o (derived from attn_gate and model.hidden).N: expected a positive multiple of 128"
+    )
 
 
 def test_more_layers_than_the_engine_holds_are_refused():

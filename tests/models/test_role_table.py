@@ -181,7 +181,11 @@ def test_bonsai_launches_are_the_published_368_a_token():
 
 
 # Rows a table has on purpose where a published line is wrong or stands for something else.
-CORRECTED = {("olmoe-1b", "QKV", 2048, 4096): "6144 in the table, for its 16 key/value heads"}
+CORRECTED = {
+    ("olmoe-1b", "QKV", 2048, 4096): "6144 in the table, for its 16 key/value heads",
+    ("olmoe-1b", "GU", 2048, 4096): "G and U 2048x1024: its MLP is 64 experts of that width",
+    ("olmoe-1b", "D", 2048, 2048): "1024x2048, one expert",
+}
 NO_TABLE = {"falcon-7b"}  # N/128 = 37 columns cannot be divided
 
 

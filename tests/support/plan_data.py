@@ -6,7 +6,8 @@ import copy
 import json
 import struct
 
-CHUNK = {"q4_1": 5120, "q4k": 4736, "q8": 8704, "pb16i": 2048}
+CHUNK = {"q4_1": 5120, "q4k": 4736, "q8": 8704, "pb16i": 2048, "t2": 2304}
+"""Bytes of a chunk by kind. No public source gives those of t2: any size that is not another kind's stands for it."""
 ELEMENT = {"I8": 1, "BF16": 2, "F32": 4}
 
 

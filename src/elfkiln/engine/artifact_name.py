@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 from elfkiln.engine import contract
-from elfkiln.errors import refusal
+from elfkiln.errors import brief, refusal
 
 _MODEL = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}", re.ASCII)
 _ROLE_NAMES = frozenset(role.name for role in contract.ROLES)
@@ -84,7 +84,11 @@ def bare_elf_name(text: str, what: str) -> str:
     'pb16i_sealed.elf'
     """
     if len(text) >= contract.NAME_BYTES or _BARE.fullmatch(text) is None:
-        raise refusal(what, expected="a bare file name ending in .elf, at most 63 characters", found=repr(text))
+        expected = (
+            "a bare file name of letters, digits and . _ -, that begins with a letter or digit, ends in .elf "
+            f"and has at most {contract.NAME_BYTES - 1} characters"
+        )
+        raise refusal(what, expected=expected, found=brief(repr(text), 80))
     return text
 
 

@@ -223,6 +223,25 @@ LAYER_ROLES: tuple[LayerRole, ...] = (
 """Four roles exist; one name is published."""
 
 
+_LAYER_TYPES = {
+    "full_attention": "full",
+    "attention": "full",
+    "sliding_attention": "sliding",
+    "chunked_attention": "sliding",
+    "linear_attention": "gdn",
+}
+"""What config.json's layer_types says in Hugging Face models, and the layer role it stands for here."""
+
+
+def layer_type_role(layer_type: str) -> str | None:
+    """Return the layer role an entry of layer_types stands for, None for one that is not known.
+
+    >>> layer_type_role("linear_attention"), layer_type_role("mamba")
+    ('gdn', None)
+    """
+    return _LAYER_TYPES.get(layer_type)
+
+
 @dataclass(frozen=True, slots=True)
 class PlanProjection:
     """A projection key of a plan's layer and the design roles it asks for, split and fused.
@@ -259,12 +278,16 @@ PLAN_PROJECTIONS: tuple[PlanProjection, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class ChunkKind:
-    """How a container stores a chunk of 32 rows x 256 columns: its bytes, where one size tells the kind."""
+    """How a container stores a chunk of 32 rows x 256 columns: its bytes, where one size tells the kind.
+
+    `ternary` chunks hold -1, 0 and 1 alone; the others are made int8 when the engine loads them.
+    """
 
     name: str
     chunk_bytes: int | None
     source: str
     guess: bool = False
+    ternary: bool = False
 
 
 CHUNK_ROWS = 32
@@ -273,8 +296,10 @@ CHUNK_KINDS: tuple[ChunkKind, ...] = (
     ChunkKind("q4_1", 5120, "docs/npu.md gives the size; the spelling in a plan is not published", guess=True),
     ChunkKind("q4k", 4736, "docs/npu.md gives the size; the spelling in a plan is not published", guess=True),
     ChunkKind("q8", 8704, "docs/npu.md gives the size; the spelling in a plan is not published", guess=True),
-    ChunkKind("pb16i", 2048, "plan-layer page names it; the size is 2 bits a weight without scales", guess=True),
-    ChunkKind("t2", None, "plan-layer page names it; its size is not published", guess=True),
+    ChunkKind(
+        "pb16i", 2048, "plan-layer page names it; the size is 2 bits a weight without scales", guess=True, ternary=True
+    ),
+    ChunkKind("t2", None, "plan-layer page names it; its size is not published", guess=True, ternary=True),
 )
 
 

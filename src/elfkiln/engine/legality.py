@@ -19,8 +19,10 @@ def legal_columns(N: int) -> tuple[int, ...]:
     return tuple(c for c in range(MAX_COLUMNS, MIN_COLUMNS - 1, -1) if (N // TILE_N) % c == 0)
 
 
-def largest_columns(what: str, N: int) -> int:
+def largest_columns(what: str, N: int, *, joint: str = ": ") -> int:
     """Return the largest legal column count; raises `Refused`, naming `what`, when there is none.
+
+    `joint` stands between `what` and the letter of the side: "." where both are the path of a field.
 
     >>> largest_columns("D", 3840)
     6
@@ -28,7 +30,7 @@ def largest_columns(what: str, N: int) -> int:
     columns = legal_columns(N)
     if not columns:
         raise refusal(
-            f"{what}: N",
+            f"{what}{joint}N",
             expected=f"a multiple of {TILE_N} whose N/{TILE_N} has a divisor in {MIN_COLUMNS}..{MAX_COLUMNS}",
             found=N,
             remedy=f"no design with {TILE_N}-wide tiles can be built for it",
@@ -46,15 +48,18 @@ def rows_for(columns: int, *, m16: bool) -> int:
     return max(rows for rows in range(1, MAX_ROWS + 1) if tiles % rows == 0 and rows <= columns)
 
 
-def check_geometry(what: str, K: int, N: int, columns: int | None = None) -> None:
-    """Refuse a geometry no design can be built for, naming `what` and the rule it breaks."""
+def check_geometry(what: str, K: int, N: int, columns: int | None = None, *, joint: str = ": ") -> None:
+    """Refuse a geometry no design can be built for, naming `what` and the rule it breaks.
+
+    `joint` is that of `largest_columns`.
+    """
     if K < 1 or K % TILE_K:
-        raise refusal(f"{what}: K", expected=f"a positive multiple of {TILE_K} (rule K % {TILE_K} == 0)", found=K)
+        raise refusal(f"{what}{joint}K", expected=f"a positive multiple of {TILE_K} (rule K % {TILE_K} == 0)", found=K)
     if N < 1 or N % TILE_N:
-        raise refusal(f"{what}: N", expected=f"a positive multiple of {TILE_N} (rule N % {TILE_N} == 0)", found=N)
+        raise refusal(f"{what}{joint}N", expected=f"a positive multiple of {TILE_N} (rule N % {TILE_N} == 0)", found=N)
     allowed = legal_columns(N)
     if columns is None:
-        largest_columns(what, N)
+        largest_columns(what, N, joint=joint)
     elif columns not in allowed:
         choice = ", ".join(str(c) for c in allowed) or "none"
         raise refusal(

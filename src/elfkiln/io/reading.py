@@ -12,6 +12,7 @@ import os
 import stat
 
 from elfkiln.errors import Refused, brief, refusal
+from elfkiln.io.file_kinds import HEAD_BYTES, disguise
 
 _CHUNK = 1 << 20
 
@@ -131,5 +132,5 @@ def utf8_text(data: bytes, where: str, *, remedy: str = "") -> str:
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
-        found = f"byte {error.start} is not UTF-8"
-        raise refusal(where, expected="UTF-8 text", found=found, remedy=remedy) from None
+        found, what_to_do = disguise(data[:HEAD_BYTES]) or (f"byte {error.start} is not UTF-8", remedy)
+        raise refusal(where, expected="UTF-8 text", found=found, remedy=what_to_do) from None

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from elfkiln.errors import brief, refusal
+from elfkiln.io.file_kinds import HEAD_BYTES, disguise
 from elfkiln.io.reading import read_regular
 
 MAX_DEPTH = 64
@@ -50,6 +51,9 @@ def parse_strict_json(data: bytes, where: str, *, non_finite: bool = False) -> A
             raise refusal(where, expected="each key once in an object", found=f"{brief(repr(twice), 80)} twice")
         return dict(entries)
 
+    other = disguise(data[:HEAD_BYTES])
+    if other is not None:
+        raise refusal(where, expected="JSON", found=other[0], remedy=other[1])
     try:
         value = json.loads(data.decode("utf-8"), parse_constant=constant, parse_float=number, object_pairs_hook=pairs)
     except UnicodeDecodeError as error:
@@ -60,7 +64,8 @@ def parse_strict_json(data: bytes, where: str, *, non_finite: bool = False) -> A
     except RecursionError:
         _too_deep(where)
     except ValueError as error:  # a number of more digits than Python converts
-        raise refusal(where, expected="JSON with numbers of ordinary size", found=error) from error
+        expected = "JSON with numbers of ordinary size"
+        raise refusal(where, expected=expected, found="one of thousands of digits") from error
     check_depth(value, where)
     if b"\\u" in data:
         _check_texts(value, where)

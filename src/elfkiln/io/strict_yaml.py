@@ -8,6 +8,7 @@ from pathlib import Path
 import yaml
 
 from elfkiln.errors import Refused, brief, refusal
+from elfkiln.io.file_kinds import HEAD_BYTES, disguise
 from elfkiln.io.reading import read_text
 
 MAX_BYTES = 256 * 1024
@@ -32,7 +33,11 @@ def read_strict_yaml(path: Path, *, limit: int = MAX_BYTES, remedy: str = "") ->
     Refused: a file that is absent, no regular file, too long, not UTF-8 or not YAML; more than one document; anchors,
     aliases and tags (an alias bomb needs them); duplicate keys; keys that are no plain words; nesting over 16 levels.
     """
-    return parse_strict_yaml(read_text(path, limit=limit, remedy=remedy), path.name, remedy=remedy)
+    text = read_text(path, limit=limit, remedy=remedy)
+    other = disguise(text[:HEAD_BYTES].encode())
+    if other is not None:
+        raise refusal(path.name, expected="YAML", found=other[0], remedy=other[1])
+    return parse_strict_yaml(text, path.name, remedy=remedy)
 
 
 def parse_strict_yaml(text: str, where: str, *, remedy: str = "") -> Field:

@@ -16,6 +16,28 @@ MAX_CONFIG_BYTES = 8 * 1024 * 1024
 MAX_DIMENSION = 2**31 - 1
 
 _ELF_ROLES = {role.name: role.elf_role for role in contract.ROLES} | {"QKVLIN": "QKV"}
+_PATTERN_KEYS = ("sliding_window_pattern", "_sliding_window_pattern")
+_LONGEST_CYCLE = 1024
+
+
+def _every(count: int) -> tuple[bool, ...]:
+    """Return which layers of a cycle slide where the last of `count` sees all."""
+    return (*[True] * (count - 1), False)
+
+
+_CYCLE_OF: Mapping[str, tuple[bool, ...]] = {
+    "gemma2": _every(2),
+    "gemma3": _every(6),
+    "gemma3_text": _every(6),
+    "cohere2": _every(4),
+    "mistral": (True,),
+    "mixtral": (True,),
+    "phi3": (True,),
+    "starcoder2": (True,),
+}
+"""Which layers slide in classes that have it as their default, by model_type: every layer but the last of a cycle, or
+all of them."""
+
 _OTHER_SPELLINGS = {row.key: row.others for row in contract.CONFIG_KEYS}
 
 
@@ -43,6 +65,7 @@ class Experts:
 class Dimensions:
     """What of a config.json decides geometry. Zero stands for "the model has none of it".
 
+    In a sparse config.json, read beside a container, zero heads or a zero MLP width stand for "not said".
     `intermediate` is the width of the dense MLP, or of the leading dense layers where `experts` is set.
     `linear_key` and `linear_value` are GDN's KD and VD (heads times head width). `layout_stated` tells whether
     config.json has the key at all. `notes` are things the engine would read otherwise.
@@ -113,20 +136,23 @@ class Design:
         return _ELF_ROLES[self.role]
 
 
-def read_config(path: Path) -> Dimensions:
+def read_config(path: Path, *, sparse: bool = False) -> Dimensions:
     """Read a config.json; raises `Refused` naming the key whose value cannot be used.
 
-    NaN and Infinity are let through where no geometry hangs on them: published configs contain them.
+    NaN and Infinity are let through where no geometry hangs on them: published configs contain them. `sparse` is that
+    of `dimensions`.
     """
     value = read_strict_json(path, limit=MAX_CONFIG_BYTES, non_finite=True)
-    return dimensions(value, path.name)
+    return dimensions(value, path.name, sparse=sparse)
 
 
-def dimensions(config: Any, where: str = contract.CONFIG_FILE) -> Dimensions:
+def dimensions(config: Any, where: str = contract.CONFIG_FILE, *, sparse: bool = False) -> Dimensions:
     """Return the dimensions of a parsed config.json; `where` stands for the file in messages.
 
     Keys are those of `contract.CONFIG_KEYS`. A model whose text part lies in `text_config` is read there, and other
     spellings of a key are taken where the engine's own is absent; each is noted, since the engine takes neither.
+    `sparse` is for a config.json beside a container: heads and the MLP width may then be left out, with a note, as
+    Gemma-3 does, whose class has them as defaults. The container tells the widths.
     """
     if not isinstance(config, dict):
         raise refusal(where, expected="an object", found=shown(config))
@@ -135,7 +161,7 @@ def dimensions(config: Any, where: str = contract.CONFIG_FILE) -> Dimensions:
     if "hidden_size" not in config and isinstance(text, dict):
         notes.append(f"{where}: dimensions taken from text_config; the engine reads the outermost object only")
         config = {**config, **text}
-    return _Config(where, config, notes).dimensions()
+    return _Config(where, config, notes, sparse).dimensions()
 
 
 def derive_designs(dims: Dimensions, *, fused: bool) -> tuple[Design, ...]:
@@ -224,9 +250,10 @@ class _Config:
     where: str
     values: Mapping[str, Any]
     notes: list[str]
+    sparse: bool = False
 
-    def refuse(self, key: str, *, expected: object, found: object) -> ElfkilnError:
-        return refusal(f"{self.where}: {key}", expected=expected, found=found)
+    def refuse(self, key: str, *, expected: object, found: object, remedy: str = "") -> ElfkilnError:
+        return refusal(f"{self.where}: {key}", expected=expected, found=found, remedy=remedy)
 
     def value(self, key: str) -> Any:
         if self.values.get(key) is not None:
@@ -245,9 +272,18 @@ class _Config:
                 raise self.refuse(key, expected="a positive whole number", found="nothing")
             return default
         least = 1 if default is None else 0
-        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= MAX_DIMENSION:
-            raise self.refuse(key, expected="a whole number of at least " + str(least), found=shown(value))
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise self.refuse(key, expected=f"a whole number of at least {least}", found=shown(value))
+        if value > MAX_DIMENSION:
+            raise self.refuse(key, expected="a whole number below 2^31", found=shown(value))
         return value
+
+    def told_number(self, key: str) -> int:
+        """Return a number that a container tells as well: 0 where a sparse config.json leaves it out."""
+        if self.sparse and self.value(key) is None:
+            self.notes.append(f"{self.where}: no {key}; the container tells the widths, but the engine reads it here")
+            return 0
+        return self.number(key)
 
     def flag(self, key: str) -> bool:
         value = self.value(key)
@@ -256,19 +292,19 @@ class _Config:
         return bool(value)
 
     def dimensions(self) -> Dimensions:
-        hidden, heads = self.number("hidden_size"), self.number("num_attention_heads")
+        hidden, heads = self.number("hidden_size"), self.told_number("num_attention_heads")
         kv_heads = self.number("num_key_value_heads", heads) or heads
         layers = self.number("num_hidden_layers")
         mla = self.mla()
         experts, dense = self.experts()
         global_kv_heads = self.number("num_global_key_value_heads", 0)
-        if mla is None:
+        if mla is None and heads:
             for key, count in (("num_key_value_heads", kv_heads), ("num_global_key_value_heads", global_kv_heads)):
                 if count and heads % count:
                     expected = f"a divisor of num_attention_heads = {heads}"
                     raise self.refuse(key, expected=expected, found=count)
-        head_dim = self.number("head_dim", 0) or hidden // heads
-        if not head_dim:
+        head_dim = self.number("head_dim", 0) or (hidden // heads if heads else 0)
+        if heads and not head_dim:
             raise self.refuse("head_dim", expected="a width, or hidden_size >= num_attention_heads", found="nothing")
         leading_dense = self.number("leading_dense_block_count", 0) if experts else 0
         if leading_dense and not dense:
@@ -276,7 +312,7 @@ class _Config:
             raise self.refuse("dense_intermediate_size", expected=expected, found="nothing")
         layer_types = self.layer_types(layers)
         linear_key, linear_value = self.linear(layer_types)
-        if linear_key and mla is None and linear_value != heads * head_dim:
+        if linear_key and heads and mla is None and linear_value != heads * head_dim:
             self.notes.append(
                 f"{self.where}: GDN value width {linear_value} is not heads*head_dim = {heads * head_dim}; "
                 "the engine runs the GDN output through design O and needs them equal"
@@ -318,7 +354,7 @@ class _Config:
         """Return the experts, if any, and the width of the dense MLP."""
         count = self.number("n_expert", 0)
         if not count:
-            return None, self.number("intermediate_size")
+            return None, self.told_number("intermediate_size")
         top_k = self.number("top_k")
         if top_k > count:
             raise self.refuse("top_k", expected=f"at most n_expert = {count}", found=top_k)
@@ -333,12 +369,66 @@ class _Config:
     def layer_types(self, layers: int) -> tuple[str, ...]:
         value = self.value("layer_types")
         if value is None:
-            return ()
+            return self.sliding_types(layers)
         if not isinstance(value, list) or not all(isinstance(kind, str) for kind in value):
             raise self.refuse("layer_types", expected="a list of strings", found=shown(value))
         if len(value) != layers:
             raise self.refuse("layer_types", expected=f"{layers} entries (num_hidden_layers)", found=len(value))
         return tuple(value)
+
+    def sliding_types(self, layers: int) -> tuple[str, ...]:
+        """Return the kinds of layers that a sliding window gives where layer_types does not say; () without one.
+
+        The rules are those of the Hugging Face classes. What they leave open is refused: a layer with a window that
+        is taken for one of full attention computes another model.
+        """
+        window, used = self.value("sliding_window"), self.value("use_sliding_window")
+        if used is not None and not self.flag("use_sliding_window"):
+            return ()
+        key, cycle = self.sliding_cycle()
+        if cycle is None and window is None:
+            return ()
+        if window is not None:
+            self.number("sliding_window", 0)
+        arch = self.values.get("model_type")
+        bound = self.value("max_window_layers")
+        if cycle is None and bound is not None:
+            key, first = "max_window_layers", self.number("max_window_layers", 0)
+            slides = [index >= first for index in range(layers)]
+        elif cycle is None and isinstance(arch, str) and arch in _CYCLE_OF:
+            key, cycle = f"model_type {arch}", _CYCLE_OF[arch]
+            slides = [cycle[index % len(cycle)] for index in range(layers)]
+        elif cycle is None:
+            raise self.refuse(
+                "layer_types",
+                expected=f"the kind of each layer, or sliding_window_pattern, as sliding_window is {shown(window)}",
+                found="nothing",
+                remedy="add it, or use_sliding_window: false where every layer attends to all",
+            )
+        else:
+            slides = [cycle[index % len(cycle)] for index in range(layers)]
+        self.notes.append(
+            f"{self.where}: layer_types derived from {key}: {sum(slides)} of {layers} layers slide; "
+            "the engine reads only layer_types"
+        )
+        return tuple("sliding_attention" if one else "full_attention" for one in slides)
+
+    def sliding_cycle(self) -> tuple[str, tuple[bool, ...] | None]:
+        """Return the key of a sliding pattern and which layers of one cycle slide; None without such a key."""
+        keys = [key for key in _PATTERN_KEYS if self.values.get(key) is not None]
+        cycles = {key: self.cycle_of(key, self.values[key]) for key in keys}
+        if len(set(cycles.values())) > 1:
+            expected = f"one pattern in {' and '.join(keys)}"
+            raise self.refuse(keys[0], expected=expected, found=" and ".join(shown(self.values[key]) for key in keys))
+        return next(((f"{key} = {shown(self.values[key])}", cycle) for key, cycle in cycles.items()), ("", None))
+
+    def cycle_of(self, key: str, value: Any) -> tuple[bool, ...]:
+        if isinstance(value, str) and 0 < len(value) <= _LONGEST_CYCLE and set(value) <= set("LG"):
+            return tuple(letter == "L" for letter in value)
+        if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= _LONGEST_CYCLE:
+            return _every(value)
+        expected = f"a number of layers of 1 to {_LONGEST_CYCLE}, the last of which sees all, or letters L and G"
+        raise self.refuse(key, expected=expected, found=shown(value))
 
     def linear(self, layer_types: tuple[str, ...]) -> tuple[int, int]:
         keys = (

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 import os
-import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,11 +12,14 @@ from typing import Any, TypeGuard
 
 from elfkiln.engine import contract
 from elfkiln.errors import ElfkilnError, Refused, brief, refusal
+from elfkiln.io.file_kinds import HEAD_BYTES, disguise
+from elfkiln.io.reading import open_regular, reason_of
 from elfkiln.io.strict_json import parse_strict_json, shown
 
 LENGTH_BYTES = 8
 """The file begins with the header's length, 8 bytes little-endian; then the JSON header; then the data."""
-MAX_HEADER_BYTES = 64 * 1024 * 1024
+MAX_HEADER_BYTES = 8 * 1024 * 1024
+"""A model of 64 layers and 256 experts under names of their own has a header of some 6 MiB; published ones have 0.2."""
 METADATA_KEY = "__metadata__"
 MAX_RANK = 8
 
@@ -103,32 +105,39 @@ def read_container(path: Path) -> Container:
     """Read the header of a container; the payload is not touched.
 
     Raises `Refused` naming what does not fit: a file that is absent, no regular file or shorter than its header says,
-    a header over 64 MiB, bad JSON or a name twice, an entry of the wrong form, offsets outside the data or out of
-    order, a size that is not shape times element, and tensors that overlap.
+    another kind of file in its place (a git-lfs pointer, a web page, an archive), a header over 8 MiB, bad JSON or a
+    name twice, an entry of the wrong form, offsets outside the data or out of order, a size that is not shape times
+    element, and tensors that overlap.
     """
     try:
-        with open(path, "rb", opener=_without_blocking) as stream:
-            status = os.fstat(stream.fileno())
-            if not stat.S_ISREG(status.st_mode):
-                raise refusal(str(path), expected="a file", found="something else")
-            length_field = stream.read(LENGTH_BYTES)
-            length = int.from_bytes(length_field, "little")
-            rest = status.st_size - LENGTH_BYTES
-            if len(length_field) < LENGTH_BYTES:
-                raise refusal(path.name, expected=f"at least {LENGTH_BYTES} bytes", found=f"{status.st_size} bytes")
-            if length > rest:
-                raise refusal(f"{path.name}: header length", expected=f"at most the {rest} bytes left", found=length)
-            if length > MAX_HEADER_BYTES:
-                expected = f"at most {MAX_HEADER_BYTES} bytes"
-                raise refusal(f"{path.name}: header length", expected=expected, found=length)
+        with open(open_regular(path), "rb") as stream:
+            head = stream.read(HEAD_BYTES)
+            length = int.from_bytes(head[:LENGTH_BYTES], "little")
+            rest = os.fstat(stream.fileno()).st_size - LENGTH_BYTES
+            _check_length(path.name, head, length, rest)
+            stream.seek(LENGTH_BYTES)
             header = stream.read(length)
     except FileNotFoundError:
-        raise Refused(f"{path}: missing") from None
-    except (OSError, ValueError) as error:
-        raise Refused(f"{brief(path)}: {getattr(error, 'strerror', None) or error}") from error
+        raise Refused(f"{brief(path, 4096)}: missing") from None
+    except OSError as error:
+        raise Refused(f"{brief(path, 4096)}: {reason_of(error)}") from error
     if len(header) < length:
         raise refusal(path.name, expected=f"a header of {length} bytes", found=f"{len(header)} bytes")
     return parse_header(header, rest - length, path.name)
+
+
+def _check_length(where: str, head: bytes, length: int, rest: int) -> None:
+    """Refuse a header's length that cannot be; where the first bytes are those of another kind of file, by its name."""
+    if len(head) < LENGTH_BYTES:
+        refused = refusal(where, expected=f"at least {LENGTH_BYTES} bytes", found=f"{len(head)} bytes")
+    elif length > rest:
+        refused = refusal(f"{where}: header length", expected=f"at most the {rest} bytes left", found=length)
+    elif length > MAX_HEADER_BYTES:
+        refused = refusal(f"{where}: header length", expected=f"at most {MAX_HEADER_BYTES} bytes", found=length)
+    else:
+        return
+    other = disguise(head)
+    raise refused if other is None else refusal(where, expected="a container", found=other[0], remedy=other[1])
 
 
 def parse_header(header: bytes, data_bytes: int, where: str) -> Container:
@@ -146,13 +155,10 @@ def parse_header(header: bytes, data_bytes: int, where: str) -> Container:
     return Container(tensors, metadata, data_bytes)
 
 
-def _without_blocking(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK)  # a pipe opens at once and is then refused
-
-
 def _tensor(name: str, entry: Any, data_bytes: int, where: str) -> Tensor:
     def refuse(what: str, *, expected: object, found: object) -> ElfkilnError:
-        return refusal(f"{where}: tensor {brief(name, 80)}{what}", expected=expected, found=brief(repr(found), 80))
+        told = brief(found, 80) if isinstance(found, list) else shown(found)
+        return refusal(f"{where}: tensor {brief(name, 80)}{what}", expected=expected, found=told)
 
     if not isinstance(entry, dict):
         raise refuse("", expected="an object", found=entry)

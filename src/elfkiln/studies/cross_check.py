@@ -70,7 +70,8 @@ def _against_derivation(table: PublishedTable, known: PublishedDimensions) -> It
             continue
         if row.role in ("GU", "D") and table.ungated:
             continue  # the derivation knows gated MLPs only; these rows are compared with each other instead
-        derived = ", ".join(f"{K}x{N}" for K, N in sorted(shapes)) or "no such design"
+        none = "no such design, as experts run G and U" if dims.must_split and row.role == "GU" else "no such design"
+        derived = ", ".join(f"{K}x{N}" for K, N in sorted(shapes)) or none
         yield _finding(table, row, f"derived {derived} from {known.source}")
 
 

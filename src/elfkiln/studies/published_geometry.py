@@ -146,7 +146,9 @@ DIMENSIONS: tuple[PublishedDimensions, ...] = (
         ),
     ),
     PublishedDimensions(
-        "olmoe-1b", f"{BUILD_XCLBINS} for the MLP; 16 key/value heads", _dense(2048, 16, 16, 128, 2048, 16)
+        "olmoe-1b",
+        "its published config.json",
+        Dimensions(2048, 16, 16, 16, 128, 0, experts=Experts(64, 8, 1024)),
     ),
     PublishedDimensions("falcon-7b", GENERAL, _dense(4544, 71, 1, 64, 18176, 32)),
 )

@@ -21,8 +21,11 @@ from elfkiln.models.plan.load import decision_mode, parse_plan
 from elfkiln.models.plan.names import plan_requirements
 from elfkiln.models.plan.schema import FREE_TEXT, Layer, Plan, Projection
 
-GENERATED_BY = "elfkiln plan 1"
+GENERATED_BY = "elfkiln plan 2"
 """Written into every plan; the number grows when the same model folder would give another plan."""
+
+_TOLD_BY_CONTAINER = frozenset(("qkv", "o", "q_b", "gate_up", "down"))
+"""Projections whose widths a sparse config.json leaves to the container."""
 
 _TERNARY_LAYOUTS = {"pb16i": "pb16i", "t2s": "t2"}
 """Layouts of a ternary container and the chunk kind each is made of."""
@@ -68,7 +71,7 @@ def generate_plan(model_dir: Path, options: Options | None = None) -> Generated:
     if options.kernels_dir is not None and not os.path.isdir(options.kernels_dir):
         raise refusal("--kernels", expected="a directory", found=options.kernels_dir)
     container = read_container(model_dir / contract.CONTAINER_FILE)
-    dims = read_config(model_dir / contract.CONFIG_FILE)
+    dims = read_config(model_dir / contract.CONFIG_FILE, sparse=True)
     read = read_layers(container, dims)
     notes = [*dims.notes, *read.notes, *_disagreements(read, dims)]
     layout, chunk_kind = _layout(read, dims, options, notes)
@@ -103,20 +106,25 @@ def write_plan(path: Path, generated: Generated) -> None:
 
 
 def _disagreements(read: ReadLayers, dims: Dimensions) -> Iterator[str]:
-    """Yield a note per geometry of the container that config.json would not have derived."""
+    """Yield notes where container and config.json give other geometries, or one has a projection the other has not."""
     fused = derive_designs(dims, fused=not dims.must_split)
     derived: dict[str, set[tuple[int, int]]] = {}
     for design in (*fused, *derive_designs(dims, fused=False)):
-        derived.setdefault(design.elf_role, set()).add((design.K, design.N))
+        if design.K and design.N:  # zero: a sparse config.json does not say
+            derived.setdefault(design.elf_role, set()).add((design.K, design.N))
     roles = {row.key: row.split[0] for row in contract.PLAN_PROJECTIONS}
     found = Counter((entry.key, entry.K, entry.N) for layer in read.layers for entry in layer.projections)
     for (key, K, N), count in found.items():
         shapes = derived.get(roles[key], set())
         if key == "gate_up":  # a double-wide MLP has a fused design only
             shapes = shapes | {(k, n // 2) for k, n in derived.get("GU", ())}
-        if (K, N) not in shapes:
+        if (K, N) not in shapes and not (key in _TOLD_BY_CONTAINER and not shapes):
             told = ", ".join(f"{k}x{n}" for k, n in sorted(shapes)) or "none"
             yield f"{key}: {K}x{N} in {count} layers of the container, {told} derived from {contract.CONFIG_FILE}"
+    there = {role for key, _, _ in found for role in (*_roles(key, "split"), *_roles(key, "fused"))}
+    for role in sorted(derived.keys() - there):
+        told = ", ".join(f"{k}x{n}" for k, n in sorted(derived[role]))
+        yield f"{role} {told} derived from {contract.CONFIG_FILE}, in no layer of the container"
 
 
 def _layout(read: ReadLayers, dims: Dimensions, options: Options, notes: list[str]) -> tuple[str, str]:
@@ -129,10 +137,10 @@ def _layout(read: ReadLayers, dims: Dimensions, options: Options, notes: list[st
     elif layout not in contract.LAYOUTS:
         raise refusal("layout", expected="one of " + ", ".join(contract.LAYOUTS), found=layout)
     ternary = _TERNARY_LAYOUTS.get(layout, "")
-    if ternary and kind and not holds_ternary:
-        raise refusal("layout", expected=f"rm or b8, as the container holds {kind} chunks", found=layout)
-    if not ternary and holds_ternary:
-        raise refusal("layout", expected=f"pb16i or t2s, as the container holds {kind} chunks", found=layout)
+    if kind and kind != ternary and (ternary or holds_ternary):
+        layouts = [name for name, chunks in _TERNARY_LAYOUTS.items() if chunks == kind] or list(contract.CONFIG_LAYOUTS)
+        expected = f"{' or '.join(layouts)}, as the container holds {kind} chunks"
+        raise refusal("layout", expected=expected, found=layout)
     key = f"{contract.LAYOUT_KEY} of {contract.CONFIG_FILE}"
     if holds_ternary and dims.layout_stated:
         why = f"as the container holds {kind} chunks"

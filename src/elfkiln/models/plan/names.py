@@ -18,6 +18,19 @@ from elfkiln.models.role_table import ROLES_FILE, read_role_table
 Columns = Mapping[tuple[str, int, int], int]
 """Array columns by role, K and N, for geometries that do not get the published or the largest legal count."""
 
+_PARTNERS = (
+    ("q_a", "q_b", True),
+    ("q_b", "q_a", False),
+    ("q_a", "kv_a", False),
+    ("kv_a", "q_a", False),
+    ("down", "gate_up", False),
+    ("dense_gate_up", "dense_down", True),
+    ("dense_down", "dense_gate_up", False),
+    ("ple_gate", "ple_proj", True),
+    ("ple_proj", "ple_gate", False),
+)
+"""A projection, one that has to stand in the same layer, and whether the N of the first is the K of the second."""
+
 
 def folder_requirements(folder: Path, layout: str | None = None, *, strict: bool = True) -> RequirementSet:
     """Return what the plan.json of a model folder below plans/ asks for.
@@ -94,9 +107,18 @@ def _below_model(directory: Directory) -> str:
 
 def _columns(plan: Plan, columns: Columns, role: str, K: int, N: int, use: Use) -> int:
     chosen = columns.get((role, K, N)) or published_columns(role, K, N)
-    where = f"{plan.where}: {use}"
-    check_geometry(where, K, N, chosen)
-    return largest_columns(where, N) if chosen is None else chosen
+    where = f"{plan.where}: {_field_of(plan, use)}"
+    check_geometry(where, K, N, chosen, joint=".")
+    return largest_columns(where, N, joint=".") if chosen is None else chosen
+
+
+def _field_of(plan: Plan, use: Use) -> str:
+    """Return the field of the plan that a use stands for, in words where the plan has none."""
+    if use.layer is None:
+        return use.projection
+    field = f"layers[{use.layer}].{use.projection}"
+    written = plan.layers[use.layer].projection(use.projection) is not None
+    return field if written else f"{field} (derived from attn_gate and model.hidden)"
 
 
 def _geometries(plan: Plan) -> Iterator[tuple[str, int, int, Use]]:
@@ -118,6 +140,7 @@ def _geometries(plan: Plan) -> Iterator[tuple[str, int, int, Use]]:
 
 
 def _layer_geometries(plan: Plan, layer: Layer) -> Iterator[tuple[str, int, int, Use]]:
+    _check_partners(plan, layer)
     gate = layer.projection("attn_gate")
     for row in contract.PLAN_PROJECTIONS:
         projection = layer.projection(row.key)
@@ -138,6 +161,22 @@ def _layer_geometries(plan: Plan, layer: Layer) -> Iterator[tuple[str, int, int,
     derived = _derived_output(plan, layer)
     if derived is not None:
         yield "O", derived.K, derived.N, Use("o", layer.role, layer.index)
+
+
+def _check_partners(plan: Plan, layer: Layer) -> None:
+    """Refuse a projection without the one that feeds it or that it feeds, and a pair that is not of one width.
+
+    gate_up and down are held against each other where gate_up.N is read, since a plan may write that in two ways.
+    """
+    for key, other, feeds in _PARTNERS:
+        projection, partner = layer.projection(key), layer.projection(other)
+        if projection is None:
+            continue
+        if partner is None:
+            raise _refuse(plan, layer, other, expected=f"its K and N, as the layer has {key}", found="nothing")
+        if feeds and projection.N != partner.K:
+            expected = f"{other}.K = {partner.K}"
+            raise _refuse(plan, layer, f"{key}.N", expected=expected, found=projection.N)
 
 
 def _derived_output(plan: Plan, layer: Layer) -> Projection | None:
