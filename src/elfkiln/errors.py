@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
 EXIT_DONE = 0
 EXIT_DIFFERS = 1
 EXIT_REFUSED = 2
@@ -44,6 +48,20 @@ def mismatch_line(what: str, *, expected: object, found: object, remedy: str = "
     """Return the one-line form every refusal uses; line breaks and overlong values of the input are folded."""
     line = f"{what}: expected {brief(expected)}, found {brief(found)}"
     return f"{line}; {remedy}" if remedy else line
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return ` (did you mean X?)` when one of the known words is near, else nothing.
+
+    >>> did_you_mean("lokup", ["elfs", "lookup"])
+    ' (did you mean lookup?)'
+    >>> did_you_mean("frobnicate", ["elfs", "lookup"])
+    ''
+    """
+    from difflib import get_close_matches
+
+    near = get_close_matches(word, list(dict.fromkeys(known)), n=1)
+    return f" (did you mean {near[0]}?)" if near else ""
 
 
 def brief(value: object, limit: int = 160) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 
@@ -15,6 +16,7 @@ from elfkiln.engine import layouts
 from elfkiln.engine.artifact_name import ArtifactName
 from elfkiln.errors import Differs
 from elfkiln.models.catalogue import model_requirements
+from elfkiln.project import Project
 from elfkiln.store.blobs import Store
 from elfkiln.store.registry import load_registry
 from elfkiln.targets.sim.sim_elf import SimElf
@@ -38,6 +40,69 @@ def built(tmp_path_factory):
 
 def elf_of(project, name):
     return Store(project.store).path(load_registry(project.registry_file).entries("sim")[name].elf)
+
+
+def doit(*words):
+    return subprocess.run(
+        [sys.executable, "-m", "doit", *words],
+        cwd=CHECKOUT,
+        env={"PATH": os.environ["PATH"], "COLUMNS": "200"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+
+
+def test_doit_lists_a_sub_task_per_elf_with_its_state(built):
+    words = ["model=tiny", f"root={built.root}"]
+    done = doit("list", "--all", "-s", *words)
+    rows = [line.split(None, 2) for line in done.stdout.splitlines() if " elfs:" in line]
+    names = sorted(load_registry(built.registry_file).entries("sim"))
+    assert rows == [["U", f"elfs:{name}", "up to date"] for name in names]
+    assert len(rows) == TINY_NAMES
+    assert " elfs:" not in doit("list", *words).stdout
+    assert doit("list", "--all", "--quiet", "elfs", *words).stdout.split() == ["elfs", *(row[1] for row in rows)]
+
+
+def test_doit_info_says_why_and_doit_builds_one(built, tmp_path):
+    shutil.copytree(built.root, tmp_path / "project")
+    project = Project(tmp_path / "project")
+    words = ["model=tiny", f"root={project.root}"]
+    assert doit("info", f"elfs:{QKV}", *words).returncode == 0
+    done = doit(f"elfs:{QKV}", *words)
+    assert (done.returncode, done.stdout) == (0, f"-- elfs:{QKV}\n")
+    source = project.kernels / "mm_i8.cc"
+    source.write_text(source.read_text() + "// one more line\n")
+    told = doit("info", f"elfs:{QKV}", *words)
+    assert told.returncode == 1
+    assert "would be built: sources.kernels/mm_i8.cc changed" in told.stdout
+    done = doit(f"elfs:{QKV}", *words)
+    assert done.returncode == 0
+    assert "1 names, 1 recipes: 1 built and registered" in done.stdout
+    states = {line.split()[1]: line.split()[0] for line in doit("list", "--all", "-s", *words).stdout.splitlines()}
+    assert [states[f"elfs:{name}"] for name in (QKV, TWIN)] == ["U", "R"]
+
+
+def test_a_sub_task_nobody_asks_for_says_so(built):
+    words = ["elfs:full_i8_QKV_K256_N769_b8.elf", "model=tiny", f"root={built.root}"]
+    done = doit(*words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.count("\n") == 1
+    assert f"did you mean {QKV}?" in done.stderr
+    told = doit("info", *words)
+    assert (told.returncode, told.stderr) == (1, "")
+    assert f"did you mean {QKV}?" in told.stdout
+
+
+def test_a_named_elf_alone_is_built(tmp_path, capsys):
+    """Names of one recipe are each their own: G is registered, U waits until it is asked for."""
+    project = make_project(tmp_path / "project")
+    name = "full_i8_G_K256_N512_b8.elf"
+    assert main(["elfs", name, f"root={project.root}", "model=tiny"]) == 0
+    assert list(load_registry(project.registry_file).entries("sim")) == [name]
+    assert main(["elfs", "full_i8_U_K256_N512_b8.elf", f"root={project.root}"]) == 0
+    assert "1 registered from the store" in capsys.readouterr().out
+    assert main(["elfs", "nobody.elf", f"root={project.root}"]) == 2
 
 
 def test_every_artifact_is_what_its_name_says(built):

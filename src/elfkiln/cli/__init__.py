@@ -1,36 +1,8 @@
-"""The `elfkiln` command: one module per verb."""
+"""The `elfkiln` command: a table of verbs (`elfkiln.cli.verbs`) and one module per verb."""
 
 from __future__ import annotations
 
 import sys
-
-# Verb -> module below elfkiln.cli. A verb's module has HELP (one line), SPEC (an Arguments spec) and run(arguments).
-VERBS: dict[str, str] = {
-    "check-missing": "check_missing",
-    "design": "design",
-    "compare-runs": "compare_runs",
-    "cross-check": "cross_check",
-    "diff": "diff",
-    "draw": "draw",
-    "elfs": "elfs",
-    "explain": "explain",
-    "export": "export",
-    "inspect": "inspect",
-    "import": "import_sets",
-    "install": "install",
-    "kv-gate": "kv_gate",
-    "lint": "lint",
-    "list": "list_models",
-    "lookup": "lookup",
-    "plan": "plan",
-    "predict": "predict",
-    "pull": "pull",
-    "push": "push",
-    "toolchain": "toolchain",
-    "report": "report",
-    "resolve": "resolve",
-    "verify": "verify",
-}
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -5,24 +5,10 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from elfkiln.cli.arguments import Arguments, Spec
-from elfkiln.cli.common import LAYOUT, MODEL, PLAN, ROOT, TARGET, models_of, one_asked_of, print_json, project_of
-from elfkiln.cli.named_plan import strict_roles
+from elfkiln.cli.arguments import Arguments
+from elfkiln.cli.common import models_of, one_asked_of, print_json, project_of, strict_roles
 from elfkiln.errors import Refused, one_line
 from elfkiln.work.check import check_models, check_plan
-
-HELP = "say which ELFs of a model are missing or have other bytes than registered"
-SPEC = Spec(
-    keys=MODEL
-    | PLAN
-    | LAYOUT
-    | TARGET
-    | {
-        "dir": "a model folder with an installed set, checked on disk (with plan=: where the engine's walk starts)",
-        "kernels": "with plan=: the engine's --kernels directory",
-    }
-    | ROOT
-)
 
 
 def run(arguments: Arguments) -> int:

@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 import json
+import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 from elfkiln.cli.arguments import Arguments
-from elfkiln.cli.named_plan import ROLES, show_notes, strict_roles
-from elfkiln.errors import Refused
+from elfkiln.errors import Refused, refusal
 from elfkiln.models.catalogue import all_models
 from elfkiln.models.requirement import RequirementSet
 from elfkiln.project import Project, find_project, named_project
 from elfkiln.store.toolchain_lock import read_lock
-from elfkiln.targets.table import TARGETS
 from elfkiln.work.asked import Asked, asked_by_model, asked_by_plan
-
-ROOT = {"root": "the elfkiln checkout (default: the nearest one upwards)"}
-MODEL = {"model": "a model below plans/, or all"}
-PLAN = {"plan": "a plan.json, or a model folder with one, instead of model="} | ROLES
-LAYOUT = {"layout": "rm, b8, ... (default: the model's own)"}
-TARGET_WORDS = " or ".join(sorted(TARGETS))
-TARGET = {"target": f"{TARGET_WORDS} (default: default_target of toolchain.lock)"}
 
 
 def project_of(arguments: Arguments) -> Project:
@@ -75,6 +68,23 @@ def one_asked_of(project: Project, arguments: Arguments, verb: str) -> Asked:
     if arguments.keys.get("model") == "all":
         raise Refused(f"{verb}: one model at a time: expected model=NAME or plan=PATH, found model=all")
     return asked_of(project, arguments, verb)[0]
+
+
+def strict_roles(arguments: Arguments) -> bool:
+    """Return whether an unknown layer role is refused: `roles=known`, the default. `roles=any` notes it instead.
+
+    Geometry hangs on the projections alone, and three of the four role names are guesses.
+    """
+    text = arguments.keys.get("roles", "known")
+    if text not in ("known", "any"):
+        raise refusal("roles", expected="known or any", found=text)
+    return text == "known"
+
+
+def show_notes(notes: Iterable[str]) -> None:
+    """Print notes on standard error, one a line, each once."""
+    for note in dict.fromkeys(notes):
+        print(f"note: {note}", file=sys.stderr)
 
 
 def print_json(value: object) -> None:

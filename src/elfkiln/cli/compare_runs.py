@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-from elfkiln.cli.arguments import Arguments, Spec
+from elfkiln.cli.arguments import Arguments
 from elfkiln.cli.common import print_json
 from elfkiln.errors import EXIT_DIFFERS, EXIT_DONE, Refused, refusal
 from elfkiln.studies.compare_runs import (
@@ -16,18 +16,6 @@ from elfkiln.studies.compare_runs import (
     control_tolerance,
     read_run,
     self_test,
-)
-
-HELP = "compare the greedy texts and timings of two engine logs"
-SPEC = Spec(
-    valued={"--tol": "percent by which B may be slower than A"},
-    flags={
-        "--texts": "compare texts alone; timings are not judged",
-        "--self-test": "run the gate on built-in logs and say whether it judges them rightly",
-    },
-    words=("A.log", "B.log"),
-    optional_words=2,
-    paired={"--control": "two more logs of A's build: how far they lie apart is what B may be slower than A"},
 )
 
 

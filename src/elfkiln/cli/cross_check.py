@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from elfkiln.cli.arguments import Arguments, Spec
+from elfkiln.cli.arguments import Arguments
 from elfkiln.cli.common import print_json
 from elfkiln.errors import EXIT_DIFFERS, EXIT_DONE, refusal
 from elfkiln.studies.cross_check import cross_check, models
-
-HELP = "compare published geometry tables with what the engine derives from published dimensions"
-SPEC = Spec(keys={"model": "one published model (default: all)"})
 
 
 def run(arguments: Arguments) -> int:

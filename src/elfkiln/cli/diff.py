@@ -2,54 +2,27 @@
 
 from __future__ import annotations
 
-import os
-from dataclasses import replace
-from pathlib import Path
-
-from elfkiln.cli.arguments import Arguments, Spec
-from elfkiln.cli.common import ROOT, print_json, project_of
-from elfkiln.cli.named_plan import ROLES, open_plan, plan_notes, strict_roles
-from elfkiln.engine.contract import PLAN_FILE
+from elfkiln.cli.arguments import Arguments
+from elfkiln.cli.common import print_json, project_of, show_notes, strict_roles
 from elfkiln.errors import EXIT_DIFFERS, EXIT_DONE
-from elfkiln.models.catalogue import model_requirements
-from elfkiln.models.plan.compare import SetDifference, compare_headers, compare_sets
-from elfkiln.models.plan.load import plan_file
-from elfkiln.models.plan.names import folder_columns, plan_requirements
-from elfkiln.models.plan.schema import Plan
-from elfkiln.models.requirement import Requirement, RequirementSet
-from elfkiln.project import Project
-
-HELP = "compare what two plans or models ask for: names gained, lost and changed"
-SPEC = Spec(keys=ROOT | ROLES, words=("PLAN1", "PLAN2"))
+from elfkiln.models.plan.compare import SetDifference
+from elfkiln.models.requirement import Requirement
+from elfkiln.work.asked import asked_by_word
+from elfkiln.work.diff import diff
 
 
 def run(arguments: Arguments) -> int:
     """Compare; return 1 when they differ. A word is a plan.json, a folder with one, or a model below plans/."""
-    (old_set, old_plan), (new_set, new_plan) = (_asked(arguments, word) for word in arguments.words)
-    found = compare_sets(old_set, new_set)
-    if old_plan is not None and new_plan is not None:
-        found = replace(found, headers=compare_headers(old_plan, new_plan))
+    project, target, strict = project_of(arguments), arguments.keys.get("target"), strict_roles(arguments)
+    old, new = (asked_by_word(project, word, target=target, strict=strict) for word in arguments.words)
+    notes = list(dict.fromkeys((*old.notes, *new.notes)))
+    show_notes(notes)
+    found = diff(old, new)
     if arguments.json:
-        notes = dict.fromkeys(note for plan in (old_plan, new_plan) if plan for note in plan_notes(plan))
-        print_json(_data(found) | {"notes": list(notes)})
+        print_json(_data(found) | {"notes": notes})
     else:
         print("\n".join(_lines(found, arguments.words)))
     return EXIT_DONE if found.empty else EXIT_DIFFERS
-
-
-def _asked(arguments: Arguments, word: str) -> tuple[RequirementSet, Plan | None]:
-    path = Path(word)
-    if "/" in word or path.suffix == ".json" or os.path.isfile(path / PLAN_FILE):
-        return _planned(plan_file(path), arguments)
-    project: Project = project_of(arguments)
-    wanted = model_requirements(project, word, strict=strict_roles(arguments))
-    file = project.plans / word / PLAN_FILE
-    return wanted, open_plan(file, arguments) if file.is_file() else None
-
-
-def _planned(file: Path, arguments: Arguments) -> tuple[RequirementSet, Plan]:
-    plan = open_plan(file, arguments)
-    return plan_requirements(plan, file.parent.name, folder_columns(file.parent)), plan
 
 
 def _lines(found: SetDifference, words: tuple[str, ...]) -> list[str]:

@@ -6,8 +6,8 @@ import os
 import sys
 from importlib import import_module
 
-from elfkiln.cli import VERBS
 from elfkiln.cli.arguments import parse
+from elfkiln.cli.verbs import VERBS, Verb
 from elfkiln.errors import EXIT_DIFFERS, EXIT_DONE, EXIT_REFUSED, Differs, ElfkilnError, Refused, one_line
 
 
@@ -42,26 +42,25 @@ def _run(words: list[str]) -> int:
     verb, given = words[0], words[1:]
     if verb not in VERBS:
         raise Refused(f"elfkiln: no verb {verb!r}; it has {', '.join(sorted(VERBS))}")
-    module = import_module(f"elfkiln.cli.{VERBS[verb]}")
+    known = VERBS[verb]
     if "--help" in given or "-h" in given:
-        print(_usage(verb, module.HELP, module.SPEC))
+        print(_usage(verb, known))
         return EXIT_DONE
-    code: int = module.run(parse(verb, module.SPEC, given))
+    arguments = parse(verb, known.spec, given)
+    code: int = import_module(f"elfkiln.cli.{known.module}").run(arguments)
     return code
 
 
 def _overview() -> str:
     lines = ["usage: elfkiln VERB [key=value ...] [--json]", ""]
-    width = max((len(verb) for verb in VERBS), default=0)
-    lines += [f"  {verb:<{width}}  {import_module(f'elfkiln.cli.{VERBS[verb]}').HELP}" for verb in sorted(VERBS)]
-    return "\n".join(lines)
+    width = max(len(verb) for verb in VERBS)
+    lines += [f"  {verb:<{width}}  {VERBS[verb].help}" for verb in sorted(VERBS)]
+    return "\n".join([*lines, "", "elfkiln VERB --help says what a verb takes, with examples."])
 
 
-def _usage(verb: str, text: str, spec: object) -> str:
-    from elfkiln.cli.arguments import Spec
-
-    assert isinstance(spec, Spec)
-    lines = [f"usage: elfkiln {' '.join([verb, *spec.words])} [key=value ...]", "", text, ""]
+def _usage(verb: str, known: Verb) -> str:
+    spec = known.spec
+    lines = [f"usage: elfkiln {' '.join([verb, *spec.words])} [key=value ...]", "", known.help, ""]
     entries = [
         *((f"{k}=", v) for k, v in spec.keys.items()),
         *spec.valued.items(),
@@ -71,4 +70,6 @@ def _usage(verb: str, text: str, spec: object) -> str:
     entries.append(("--json", "print JSON for machines"))
     width = max(len(name) for name, _ in entries)
     lines += [f"  {name:<{width}}  {meaning}" for name, meaning in entries]
-    return "\n".join(lines)
+    lines += ["", "examples:", *(f"  elfkiln {example}" for example in known.examples)]
+    differs = f"1 {known.differs}; " if known.differs else ""
+    return "\n".join([*lines, "", f"exit code: 0 done; {differs}2 usage or refused input"])

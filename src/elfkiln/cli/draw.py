@@ -4,18 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from elfkiln.cli.arguments import Arguments, Spec
-from elfkiln.cli.common import ROOT, TARGET, print_json, project_of, target_of
+from elfkiln.cli.arguments import Arguments
+from elfkiln.cli.common import print_json, project_of, target_of
 from elfkiln.errors import EXIT_DONE
 from elfkiln.io.files import write_atomic
 from elfkiln.work.draw import draw_design
 from elfkiln.work.named_design import named_design
-
-HELP = "draw a design as SVG: the array, its taps and one step's predicted time"
-SPEC = Spec(
-    keys={"out": "the file to write (default: standard output)"} | TARGET | ROOT,
-    words=("NAME.elf|DESIGN.mlir",),
-)
 
 
 def run(arguments: Arguments) -> int:

@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-from elfkiln.cli.arguments import Arguments, Spec
-from elfkiln.cli.common import LAYOUT, MODEL, PLAN, ROOT, TARGET, print_json, project_of, sets_of
-from elfkiln.errors import Refused
-from elfkiln.targets.table import builder_for
-from elfkiln.work.build import build_elfs
-from elfkiln.work.progress import Progress
+from collections.abc import Sequence
+from dataclasses import replace
 
-HELP = "build, check and register every ELF a model asks for"
-SPEC = Spec(
-    keys=MODEL | PLAN | LAYOUT | TARGET | ROOT,
-    valued={"-n": "how many recipes are built at once (default: the number of processors)"},
-    flags={"--rebuild": "build also what is up to date and compare the bytes with the registry"},
-)
+from elfkiln.cli.arguments import Arguments
+from elfkiln.cli.common import print_json, project_of, sets_of
+from elfkiln.errors import Refused
+from elfkiln.models.requirement import RequirementSet
+from elfkiln.project import Project
+from elfkiln.targets.table import builder_for
+from elfkiln.work.asked import named_only
+from elfkiln.work.build import build_elfs
+from elfkiln.work.explain import Explanation, explain_sets, find_requirement
+from elfkiln.work.progress import Progress
 
 
 def run(arguments: Arguments) -> int:
     """Build and return the report's exit code."""
     project = project_of(arguments)
+    builder = builder_for(project, arguments.keys.get("target"))
     report = build_elfs(
         project,
-        builder_for(project, arguments.keys.get("target")),
-        sets_of(project, arguments, "elfs"),
+        builder,
+        _sets(project, arguments, arguments.words),
         jobs=job_count(arguments.valued.get("-n")),
         rebuild="--rebuild" in arguments.flags,
         progress=Progress.silent() if arguments.json else Progress.console(),
@@ -31,6 +32,21 @@ def run(arguments: Arguments) -> int:
     if arguments.json:
         print_json(report.to_json())
     return report.exit_code
+
+
+def states_of(arguments: Arguments, names: Sequence[str]) -> tuple[Explanation, ...]:
+    """Return the state of every ELF asked for, or of those of these names; builds nothing."""
+    project = project_of(arguments)
+    return explain_sets(project, builder_for(project, arguments.keys.get("target")), _sets(project, arguments, names))
+
+
+def _sets(project: Project, arguments: Arguments, names: Sequence[str]) -> tuple[RequirementSet, ...]:
+    """Return what the model or plan asks for, cut down to names where some are given; those may do without either."""
+    if names and not {"model", "plan"} & arguments.keys.keys():
+        found = [find_requirement(project, name, "elfs") for name in names]
+        return tuple(replace(wanted, requirements=(need,)) for wanted, need in found)
+    sets = sets_of(project, arguments, "elfs")
+    return named_only(sets, names) if names else sets
 
 
 def job_count(text: str | None) -> int | None:

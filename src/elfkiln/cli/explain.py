@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from elfkiln.cli.arguments import Arguments, Spec
-from elfkiln.cli.common import ROOT, TARGET, print_json, project_of
+from elfkiln.cli.arguments import Arguments
+from elfkiln.cli.common import print_json, project_of
 from elfkiln.errors import EXIT_DIFFERS, EXIT_DONE
 from elfkiln.targets.table import builder_for
 from elfkiln.work.explain import explain
-
-HELP = "say why a name would be rebuilt: which input changed against the nearest known recipe"
-SPEC = Spec(keys=TARGET | ROOT, words=("NAME",))
 
 
 def run(arguments: Arguments) -> int:

@@ -7,14 +7,13 @@ import sys
 import tempfile
 from pathlib import Path
 
-from elfkiln.cli.arguments import Arguments, Spec
-from elfkiln.cli.common import LAYOUT, MODEL, PLAN, ROOT, TARGET, asked_of, print_json, project_of
+from elfkiln.cli.arguments import Arguments
+from elfkiln.cli.common import asked_of, print_json, project_of
 from elfkiln.errors import EXIT_DONE, Refused
 from elfkiln.io.files import storage_refusal, sync_folder
 from elfkiln.work.archive import Exported, export_sets
 
-HELP = "write a model's set to one file (an OCI archive), for machines without a network"
-SPEC = Spec(keys=MODEL | PLAN | LAYOUT | TARGET | ROOT, words=("FILE.tar",))
+
 
 
 def run(arguments: Arguments) -> int:

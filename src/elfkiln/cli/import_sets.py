@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import sys
 
-from elfkiln.cli.arguments import Arguments, Spec
-from elfkiln.cli.common import ROOT, print_json, project_of
+from elfkiln.cli.arguments import Arguments
+from elfkiln.cli.common import print_json, project_of
 from elfkiln.errors import EXIT_DONE, Refused
 from elfkiln.work.archive import import_sets
 
-HELP = "take the sets of an exported file into the store, and register their names"
-SPEC = Spec(keys=ROOT, words=("FILE.tar",))
+
 
 
 def run(arguments: Arguments) -> int:

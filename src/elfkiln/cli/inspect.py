@@ -4,19 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from elfkiln.cli.arguments import Arguments, Spec
-from elfkiln.cli.common import TARGET_WORDS, print_json
+from elfkiln.cli.arguments import Arguments
+from elfkiln.cli.common import print_json
 from elfkiln.errors import EXIT_DIFFERS, EXIT_DONE
 from elfkiln.work.inspect import inspect, name_of
-
-HELP = "say what an ELF is, what it exports and computes, and whether that is what its name says"
-SPEC = Spec(
-    keys={
-        "name": "the artifact name (or pb16i_sealed.elf) to compare with (default: the file's own, if it is one)",
-        "target": f"{TARGET_WORDS}: an ELF of another target is a fault",
-    },
-    words=("FILE",),
-)
 
 
 def run(arguments: Arguments) -> int:

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from elfkiln.cli.arguments import Arguments, Spec
-from elfkiln.cli.common import LAYOUT, MODEL, PLAN, ROOT, TARGET, one_asked_of, print_json, project_of
+from elfkiln.cli.arguments import Arguments
+from elfkiln.cli.common import one_asked_of, print_json, project_of
 from elfkiln.errors import EXIT_DONE, Refused
 from elfkiln.work.install import LOCK_NAME, install
-
-HELP = "link or copy a model's ELFs into kernels/ and kernels-m16/ of a folder, with kernels.lock.json"
-SPEC = Spec(keys=MODEL | PLAN | LAYOUT | TARGET | {"dir": "the model folder to install into"} | ROOT)
 
 
 def run(arguments: Arguments) -> int:

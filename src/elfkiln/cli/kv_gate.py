@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from elfkiln.cli.arguments import Arguments, Spec
+from elfkiln.cli.arguments import Arguments
 from elfkiln.cli.common import print_json
 from elfkiln.errors import EXIT_DIFFERS, EXIT_DONE, refusal
 from elfkiln.studies.kv_gate import (
@@ -14,15 +14,6 @@ from elfkiln.studies.kv_gate import (
     QUERIES,
     Measurement,
     measure,
-)
-
-HELP = "measure what an int8 key cache does to attention weights, with and without rotation"
-SPEC = Spec(
-    keys={
-        "seed": "seed of the synthetic vectors (default: 0)",
-        "outliers": f"outlier channels of {HEAD_WIDTH} (default: {OUTLIER_CHANNELS})",
-        "block": f"size of the Hadamard blocks (default: {HEAD_WIDTH}, the whole head)",
-    },
 )
 
 

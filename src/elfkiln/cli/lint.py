@@ -4,22 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 
-from elfkiln.cli.arguments import Arguments, Spec
-from elfkiln.cli.common import TARGET_WORDS, print_json
-from elfkiln.design.reader import MAX_CHARACTERS, read_for_lint
-from elfkiln.errors import EXIT_DIFFERS, EXIT_DONE, Refused
-from elfkiln.io.reading import read_text
-from elfkiln.lint import ERROR, Finding, TileBudget, budgets, lint
-from elfkiln.targets.table import target_named
+from elfkiln.cli.arguments import Arguments
+from elfkiln.cli.common import print_json
+from elfkiln.errors import Refused
+from elfkiln.lint import Finding, TileBudget
+from elfkiln.work.lint import DEFAULT_TARGET, lint_file
 
-HELP = "check a design (generic MLIR) against the array's limits and the tools' known traps"
 _MOST_LINES = 40
-_REMEDY = "give the generic MLIR of a design"
-_DEFAULT_TARGET = "npu2"
-SPEC = Spec(keys={"target": f"{TARGET_WORDS} (default: {_DEFAULT_TARGET})"}, words=("DESIGN.mlir",))
 
 
 def run(arguments: Arguments) -> int:
@@ -27,26 +20,20 @@ def run(arguments: Arguments) -> int:
 
     A file that no design can be made of is `Refused`; with --json the line is printed as `refused` as well.
     """
-    path = Path(arguments.words[0])
-    target = target_named(arguments.keys.get("target", _DEFAULT_TARGET)).lint_name
     try:
-        design = read_for_lint(read_text(path, limit=MAX_CHARACTERS, remedy=_REMEDY), name=path.name)
-        found = lint(design, target)
+        found = lint_file(Path(arguments.words[0]), arguments.keys.get("target", DEFAULT_TARGET))
     except Refused as refused:
         if arguments.json:
             print_json({"refused": str(refused)})
         raise
-    tiles = budgets(design)
-    errors = sum(finding.severity == ERROR for finding in found)
     if arguments.json:
-        print_json(_json(found, tiles, errors))
+        print_json(found.to_json())
     else:
-        for line in finding_lines(found):
+        for line in (*finding_lines(found.findings), *budget_lines(found.tiles)):
             print(line)
-        for line in budget_lines(tiles):
-            print(line)
-        print(f"{path.name}: {_count(errors, 'error')}, {_count(len(found) - errors, 'warning')}")
-    return EXIT_DIFFERS if errors else EXIT_DONE
+        warnings = len(found.findings) - found.errors
+        print(f"{found.name}: {_count(found.errors, 'error')}, {_count(warnings, 'warning')}")
+    return found.exit_code
 
 
 def finding_lines(found: Sequence[Finding]) -> list[str]:
@@ -81,30 +68,6 @@ def _budget_line(group: list[TileBudget]) -> str:
         f"{first.tile}{more}: {first.used:,} of {first.memory:,} bytes ({', '.join(parts) or 'nothing'}), "
         f"{first.free:,} free; channels in {first.s2mm}, out {first.mm2s}; {first.descriptors} BDs; {first.locks} locks"
     )
-
-
-def _json(found: Sequence[Finding], tiles: Sequence[TileBudget], errors: int) -> dict[str, object]:
-    rows = [
-        {
-            "tile": str(tile.tile),
-            "memory": tile.memory,
-            "stack": tile.stack,
-            "buffers": [{"name": p.owner, "count": p.count, "bytes_each": p.bytes_each} for p in tile.pools],
-            "used": tile.used,
-            "free": tile.free,
-            "s2mm": tile.s2mm,
-            "mm2s": tile.mm2s,
-            "descriptors": tile.descriptors,
-            "locks": tile.locks,
-        }
-        for tile in tiles
-    ]
-    return {
-        "errors": errors,
-        "warnings": len(found) - errors,
-        "findings": [asdict(finding) for finding in found],
-        "tiles": rows,
-    }
 
 
 def _count(number: int, noun: str) -> str:

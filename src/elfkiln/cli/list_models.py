@@ -2,38 +2,23 @@
 
 from __future__ import annotations
 
-from elfkiln.cli.arguments import Arguments, Spec
-from elfkiln.cli.common import ROOT, TARGET, print_json, project_of, target_of
-from elfkiln.errors import EXIT_DONE, ElfkilnError
-from elfkiln.models.catalogue import all_models, model_requirements
-from elfkiln.project import Project
-from elfkiln.work.lookup import lookup_set
-
-HELP = "list the models, their layout, and how many of their names are registered"
-SPEC = Spec(keys=TARGET | ROOT)
+from elfkiln.cli.arguments import Arguments
+from elfkiln.cli.common import print_json, project_of, target_of
+from elfkiln.errors import EXIT_DONE
+from elfkiln.work.list_models import list_models
 
 
 def run(arguments: Arguments) -> int:
     """Print one line per model."""
     project = project_of(arguments)
     target = target_of(project, arguments)
-    rows = [_row(project, target, model) for model in all_models(project)]
+    rows = list_models(project, target)
     if arguments.json:
-        print_json({"target": target, "models": rows})
+        print_json({"target": target, "models": [row.to_json() for row in rows]})
     else:
-        width = max((len(str(row["model"])) for row in rows), default=0)
+        width = max((len(row.model) for row in rows), default=0)
         for row in rows:
-            state = row.get("refused") or f"{row['registered']} of {row['names']} names registered"
-            print(f"{row['model']:<{width}}  {row.get('layout', '-'):<5}  {state}")
+            state = row.refused or f"{row.registered} of {row.names} names registered"
+            print(f"{row.model:<{width}}  {row.layout or '-':<5}  {state}")
         print(f"target {target}")
     return EXIT_DONE
-
-
-def _row(project: Project, target: str, model: str) -> dict[str, object]:
-    try:
-        wanted = model_requirements(project, model)
-        found = lookup_set(project, target, wanted)
-    except ElfkilnError as error:
-        return {"model": model, "refused": str(error)}
-    registered = sum(row.entry is not None for row in found)
-    return {"model": model, "layout": wanted.layout, "names": len(found), "registered": registered}

@@ -2,24 +2,10 @@
 
 from __future__ import annotations
 
-from elfkiln.cli.arguments import Arguments, Spec
-from elfkiln.cli.common import (
-    LAYOUT,
-    MODEL,
-    PLAN,
-    ROOT,
-    TARGET,
-    asked_of,
-    one_asked_of,
-    print_json,
-    project_of,
-    target_of,
-)
+from elfkiln.cli.arguments import Arguments
+from elfkiln.cli.common import asked_of, one_asked_of, print_json, project_of, target_of
 from elfkiln.errors import Refused
 from elfkiln.work.lookup import lookup, lookup_exit_code, lookup_glob
-
-HELP = "print digest, size and recipe of a model's names, of a plan's layers, or of names that fit a pattern"
-SPEC = Spec(keys=MODEL | PLAN | LAYOUT | TARGET | ROOT, words=("NAME-OR-PATTERN",), optional_words=1)
 
 
 def run(arguments: Arguments) -> int:

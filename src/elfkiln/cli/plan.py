@@ -2,37 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
-from elfkiln.cli.arguments import Arguments, Spec
-from elfkiln.cli.common import print_json
-from elfkiln.cli.named_plan import show_notes
+from elfkiln.cli.arguments import Arguments
+from elfkiln.cli.common import print_json, show_notes
 from elfkiln.engine.contract import PLAN_FILE
 from elfkiln.errors import EXIT_DIFFERS, EXIT_DONE, Differs, Refused, refusal
 from elfkiln.models.plan.compare import Checked, check_plan
 from elfkiln.models.plan.generate import Generated, Options, generate_plan, write_plan
-from elfkiln.models.plan.names import plan_requirements
+from elfkiln.project import find_project
+from elfkiln.work.asked import asked_of_plan
 
-HELP = "write the plan.json of a model folder, or check the one it has"
-SPEC = Spec(
-    keys={
-        "dir": "the model folder, instead of MODELDIR",
-        "layout": "rm, b8, pb16i or t2s, where container and config.json do not tell",
-        "tag": "the family of a t2s container: _t2s or _t2s2",
-        "decode": "false: without the 16-row twins (default: true)",
-    },
-    valued={
-        "--kernels": "the engine's kernel directory: what it holds decides fused or split, and batched experts",
-        "--out": "the file to write or check (default: plan.json in the model folder)",
-    },
-    flags={
-        "--check": "generate again and compare; exit 1 and name the fields on any difference",
-        "--print": "print the plan instead of writing it",
-    },
-    words=("MODELDIR",),
-    optional_words=1,
-)
 _MOST_SHOWN = 40
 
 
@@ -54,11 +36,12 @@ def run(arguments: Arguments) -> int:
     if "--print" in arguments.flags:
         print(generated.text, end="")
         return EXIT_DONE
+    # Before it is written: a plan that elfs would refuse is refused here.
+    summary = _summary(folder, generated)
     write_plan(file, generated)
     if arguments.json:
-        print_json({"file": str(file), "notes": list(generated.notes), **_summary(folder, generated)})
+        print_json({"file": str(file), "notes": list(generated.notes), **summary})
     else:
-        summary = _summary(folder, generated)
         print(
             f"wrote {file}: {summary['layers']} layers, layout {summary['layout']}, "
             f"gate and up {summary['gate_up']}, {summary['names']} names"
@@ -86,8 +69,11 @@ def _path(arguments: Arguments, option: str, expected: str) -> Path | None:
 
 
 def _summary(folder: Path, generated: Generated) -> dict[str, object]:
+    project = None
+    with contextlib.suppress(Refused):
+        project = find_project()
     plan = generated.plan
-    names = len(plan_requirements(plan, folder.name).requirements)
+    names = len(asked_of_plan(project, plan, folder.resolve()).wanted.requirements)
     return {"layers": len(plan.layers), "layout": plan.layout, "gate_up": plan.gate_up, "names": names}
 
 

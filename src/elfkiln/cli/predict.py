@@ -6,28 +6,15 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from elfkiln.cli.arguments import Arguments, Spec
-from elfkiln.cli.common import LAYOUT, MODEL, PLAN, ROOT, TARGET, print_json, project_of, target_of
-from elfkiln.cli.report import EXPERTS, VOCABULARY, report_of
+from elfkiln.cli.arguments import Arguments
+from elfkiln.cli.common import print_json, project_of, target_of
+from elfkiln.cli.report import report_of
 from elfkiln.errors import EXIT_DIFFERS, EXIT_DONE, Refused
 from elfkiln.studies.timing_points import Point, points, root_mean_square
 from elfkiln.work.named_design import named_design
 from elfkiln.work.predict import Prediction, predict_design
 from elfkiln.work.predict_baseline import compare_baseline, predicted_table, read_baseline, write_baseline
 from elfkiln.work.predict_token import ModelPrediction, predict_model
-
-HELP = "predict the time of a design, or of a model's token, from the design alone (nothing is measured)"
-SPEC = Spec(
-    keys=MODEL | PLAN | LAYOUT | VOCABULARY | EXPERTS | TARGET | ROOT,
-    flags={"--validate": "hold the model of time against published points"},
-    valued={
-        "--compare": "a second DESIGN.mlir, or another layout of model=",
-        "--baseline": "fail when a predicted time rises by more than 2 % over this file's, or binds elsewhere",
-        "--write-baseline": "write the predicted times to this file",
-    },
-    words=("NAME.elf|DESIGN.mlir",),
-    optional_words=1,
-)
 
 
 def run(arguments: Arguments) -> int:
@@ -90,9 +77,9 @@ def _models(arguments: Arguments) -> int:
 
 
 def _predict(arguments: Arguments) -> ModelPrediction:
-    wanted, hidden, report = report_of(arguments, "predict")
-    head = report.vocabulary * hidden
-    return predict_model(project_of(arguments), wanted, head_bytes=head, experts=report.experts)
+    asked, report = report_of(arguments, "predict")
+    head = report.vocabulary * report.hidden
+    return predict_model(project_of(arguments), asked.wanted, head_bytes=head, experts=report.experts)
 
 
 def _design_lines(title: str, one: Prediction) -> list[str]:

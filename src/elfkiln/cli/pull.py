@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from elfkiln.cli.arguments import Arguments, Spec
-from elfkiln.cli.common import LAYOUT, MODEL, ROOT, TARGET, asked_of, print_json, project_of
-from elfkiln.cli.push import PLAIN_HTTP
+from elfkiln.cli.arguments import Arguments
+from elfkiln.cli.common import asked_of, print_json, project_of
 from elfkiln.errors import EXIT_DONE, Refused
 from elfkiln.store.model_index import tag_of
 from elfkiln.store.oci_address import OciAddress
@@ -12,8 +11,7 @@ from elfkiln.store.oci_registry import OciRegistry
 from elfkiln.work.asked import asked_by_model
 from elfkiln.work.pull import pull_set
 
-HELP = "bring a set that was pushed to an OCI registry into the store, and register its names"
-SPEC = Spec(keys=MODEL | LAYOUT | TARGET | ROOT, flags=PLAIN_HTTP, words=("oci://HOST/REPO[:TAG]",))
+
 
 
 def run(arguments: Arguments) -> int:

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-from elfkiln.cli.arguments import Arguments, Spec
-from elfkiln.cli.common import LAYOUT, MODEL, PLAN, ROOT, TARGET, asked_of, print_json, project_of, target_of
+from elfkiln.cli.arguments import Arguments
+from elfkiln.cli.common import asked_of, print_json, project_of, target_of
 from elfkiln.errors import EXIT_DONE, Refused
 from elfkiln.store.oci_address import OciAddress
 from elfkiln.store.oci_registry import OciRegistry
 from elfkiln.work.lookup import lookup_glob
 from elfkiln.work.push import push_names, push_sets
 
-HELP = "send a model's artifacts, or registered names, to an OCI registry"
-PLAIN_HTTP = {"--plain-http": "speak http instead of https; for a registry on this machine only"}
-SPEC = Spec(
-    keys=MODEL | PLAN | LAYOUT | TARGET | ROOT,
-    flags=PLAIN_HTTP,
-    words=("oci://HOST/REPO[:TAG]", "NAME-OR-PATTERN"),
-    optional_words=1,
-)
+
 
 
 def run(arguments: Arguments) -> int:

@@ -4,21 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from elfkiln.cli.arguments import Arguments, Spec
-from elfkiln.cli.common import LAYOUT, MODEL, PLAN, ROOT, TARGET, one_asked_of, print_json, project_of
+from elfkiln.cli.arguments import Arguments
+from elfkiln.cli.common import one_asked_of, print_json, project_of
 from elfkiln.errors import Refused
 from elfkiln.work.resolve import resolve
-
-HELP = "say which file the engine would open for a name, which it would pass over, and why"
-SPEC = Spec(
-    keys=MODEL
-    | PLAN
-    | LAYOUT
-    | TARGET
-    | {"dir": "the model folder (default: the plan's)", "kernels": "the engine's --kernels directory"}
-    | ROOT,
-    words=("NAME",),
-)
 
 
 def run(arguments: Arguments) -> int:

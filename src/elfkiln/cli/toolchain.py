@@ -5,24 +5,12 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from elfkiln.cli.arguments import Arguments, Spec
-from elfkiln.cli.common import ROOT, TARGET, print_json, project_of, target_of
+from elfkiln.cli.arguments import Arguments
+from elfkiln.cli.common import print_json, project_of, target_of
 from elfkiln.errors import EXIT_DIFFERS, EXIT_DONE, Refused
 from elfkiln.project import Project
-from elfkiln.store.toolchain_lock import read_lock
-from elfkiln.targets.table import TARGETS, target_named
-
-HELP = "install, show, mirror or bump the pinned toolchains (ACTION: install, status, mirror, bump)"
-SPEC = Spec(
-    keys=TARGET
-    | ROOT
-    | {
-        "wheels": "install, mirror: a folder of wheels, for a machine without a network; bump: wheels or a folder",
-        "out": "bump: the file the candidate lock is written to",
-    },
-    flags={"--overwrite": "bump: out= may exist, and may be toolchain.lock itself"},
-    words=("ACTION",),
-)
+from elfkiln.targets.table import TARGETS
+from elfkiln.work.toolchain import install_toolchain, mirror_toolchain
 
 
 def run(arguments: Arguments) -> int:
@@ -35,22 +23,8 @@ def run(arguments: Arguments) -> int:
     return actions[action](project_of(arguments), arguments)
 
 
-def install_toolchain(project: Project, target: str, wheels: Path | None = None) -> dict[str, object]:
-    """Install a target's toolchain, or check it where there is nothing to install, and return what is then there."""
-    pin = read_lock(project.lock_file).target(target)
-    found = target_named(pin.name).install(project, pin, wheels, _say)
-    return {"target": target, "digest": pin.digest, "versions": found.versions}
-
-
-def mirror_toolchain(project: Project, target: str, wheels: Path | None = None) -> dict[str, object]:
-    """Store the wheels of a target's toolchain as blobs and return what the mirror holds."""
-    pin = read_lock(project.lock_file).target(target)
-    result: dict[str, object] = target_named(pin.name).mirror(project, pin, wheels, _say).to_json()
-    return result
-
-
 def _install(project: Project, arguments: Arguments) -> int:
-    result = install_toolchain(project, target_of(project, arguments), _wheels(arguments))
+    result = install_toolchain(project, target_of(project, arguments), _wheels(arguments), _say)
     if arguments.json:
         print_json(result)
     else:
@@ -84,7 +58,7 @@ def _mirror(project: Project, arguments: Arguments) -> int:
     if target not in mirrored:
         known = ", ".join(mirrored)
         raise Refused(f"toolchain mirror: target {target} has no wheels of its own to mirror; {known} has")
-    result = mirror_toolchain(project, target, _wheels(arguments))
+    result = mirror_toolchain(project, target, _wheels(arguments), _say)
     if arguments.json:
         print_json(result)
     else:

@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from elfkiln.cli.arguments import Arguments, Spec
-from elfkiln.cli.common import LAYOUT, MODEL, PLAN, ROOT, TARGET, print_json, project_of, sets_of
+from elfkiln.cli.arguments import Arguments
+from elfkiln.cli.common import print_json, project_of, sets_of
 from elfkiln.cli.elfs import job_count
 from elfkiln.errors import EXIT_DONE
 from elfkiln.targets.table import builder_for
 from elfkiln.targets.target import headline_of
-
-HELP = "run every ELF of a model at full size and compare each int32 with numpy"
-SPEC = Spec(
-    keys=MODEL | PLAN | LAYOUT | TARGET | ROOT,
-    valued={"-n": "how many geometries run at once (default: the number of processors)"},
-    flags={"--quiet": "print only what failed and the closing line"},
-)
 
 
 def run(arguments: Arguments) -> int:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from elfkiln.engine.contract import PLAN_FILE
 from elfkiln.engine.legality import rows_for
+from elfkiln.errors import did_you_mean, refusal
 from elfkiln.io.canonical import canonical_json, sha256_hex
 from elfkiln.models.catalogue import model_plan, model_requirements
 from elfkiln.models.plan.load import load_plan, plan_file, require_target
@@ -20,7 +22,7 @@ from elfkiln.project import Project
 from elfkiln.store.registry import load_registry
 from elfkiln.store.toolchain_lock import read_lock
 from elfkiln.targets.table import target_named
-from elfkiln.work.jobs import entry_of
+from elfkiln.work.jobs import entry_of, registry_key
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,25 +68,63 @@ def asked_by_model(
 def asked_by_plan(project: Project, path: Path, *, target: str | None = None, strict: bool = True) -> Asked:
     """Return what a plan.json, or the one in a model folder, asks for.
 
-    A model's own plan below plans/ asks for what the model asks for. Elsewhere columns come from a roles.yaml beside
-    the plan; without one the names keep the columns they are registered with for the target: columns are this
-    project's choice, not the engine's. Raises `Refused` as the loader of plans does.
+    A model's own plan below plans/ asks for what the model asks for; any other as `asked_of_plan` says. Raises
+    `Refused` as the loader of plans does.
     """
     file = plan_file(path)
     folder = file.parent.resolve()
-    chosen = read_lock(project.lock_file).target(target).name
     words = (f"plan={path}",)
-    below_plans = folder.parent == project.plans.resolve()
-    if below_plans and file.name == PLAN_FILE:
-        return replace(asked_by_model(project, folder.name, target=chosen, strict=strict), folder=folder, words=words)
-    plan = load_plan(file, strict=strict)
+    if folder.parent == project.plans.resolve() and file.name == PLAN_FILE:
+        own = asked_by_model(project, folder.name, target=target, strict=strict)
+        return replace(own, folder=folder, words=words)
+    return asked_of_plan(project, load_plan(file, strict=strict), folder, words, target=target)
+
+
+def asked_by_word(project: Project, word: str, *, target: str | None = None, strict: bool = True) -> Asked:
+    """Return what a word asks for: a plan.json, a folder with one, or else a model below plans/."""
+    path = Path(word)
+    if "/" in word or path.suffix == ".json" or os.path.lexists(path / PLAN_FILE):
+        return asked_by_plan(project, path, target=target, strict=strict)
+    return asked_by_model(project, word, target=target, strict=strict)
+
+
+def asked_of_plan(
+    project: Project | None, plan: Plan, folder: Path, words: tuple[str, ...] = (), *, target: str | None = None
+) -> Asked:
+    """Return what a plan of a model folder asks for, written there or not.
+
+    Columns come from a roles.yaml in the folder; without one the names keep the columns they are registered with for
+    the target: columns are this project's choice, not the engine's. Without a project nothing is registered.
+    """
     name = re.sub(r"[^a-z0-9._-]+|\.{2,}", "-", folder.name.lower()).strip("-.")[:64]
     wanted = plan_requirements(plan, name or "model", folder_columns(folder))
-    if not below_plans:
+    if project is None:
+        return Asked(wanted, target or "", plan, folder, words)
+    chosen = read_lock(project.lock_file).target(target).name
+    if folder.parent != project.plans.resolve():
         wanted = _named_by_content(wanted)
-    if not os.path.isfile(folder / ROLES_FILE):
+    if not os.path.lexists(folder / ROLES_FILE):
         wanted = _with_registered_columns(project, chosen, wanted)
     return Asked(wanted, chosen, plan, folder, words)
+
+
+def named_only(sets: Iterable[RequirementSet], names: Iterable[str]) -> tuple[RequirementSet, ...]:
+    """Return the sets cut down to these file names or registry keys; `Refused` for one that none of them asks for."""
+    rest = dict.fromkeys(names)
+    left, kept, known = set(rest), [], []
+    for wanted in sets:
+        needs = []
+        for need in wanted.requirements:
+            spelled = {need.file_name, registry_key(wanted, need)}
+            known += sorted(spelled)
+            if spelled & rest.keys():
+                needs.append(need)
+                left -= spelled
+        kept.append(replace(wanted, requirements=tuple(needs)))
+    for name in rest:
+        if name in left:
+            raise refusal("elfs", expected=f"a name that is asked for{did_you_mean(name, known)}", found=name)
+    return tuple(wanted for wanted in kept if wanted.requirements)
 
 
 def _named_by_content(wanted: RequirementSet) -> RequirementSet:

@@ -1,9 +1,10 @@
-"""Builds the ELFs of models: one doit task per recipe, up to date iff the store has the recipe's verified bytes."""
+"""Builds the ELFs of models: one job per recipe, up to date iff the store has the recipe's verified bytes."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -154,7 +155,7 @@ def _columns_asked(project: Project, keys: set[str]) -> dict[str, set[str]]:
 
 @dataclass(slots=True)
 class _Run:
-    """One call of `build_elfs` while it works; its lists are appended to from doit's worker threads."""
+    """One call of `build_elfs` while it works; its lists are appended to from worker threads."""
 
     project: Project
     builder: Builder
@@ -169,10 +170,7 @@ class _Run:
     failures: list[Failure] = field(default_factory=list)
 
     def all(self, todo: tuple[Job, ...], jobs: int) -> None:
-        """Run one doit task per recipe; doit's own database is a throw-away, the store and registry.yaml decide."""
-        from doit.cmd_base import ModuleTaskLoader
-        from doit.doit_cmd import DoitMain
-
+        """Build what is not there, some recipes at once; the store and registry.yaml decide what is."""
         self.progress.start(len(todo))
         # All are looked up before the first is built: what builds nothing needs no compiler, and a compiler that is
         # not the locked one is refused once, before anything is built.
@@ -180,36 +178,22 @@ class _Run:
         if all(known.values()):
             return
         self.builder.prepare()
-        with private_folder(self.project.work) as folder:
-            config = {
-                "dep_file": str(folder / "doit.json"),
-                "backend": "json",
-                "continue": True,
-                "verbosity": 0,
-                "num_process": min(jobs, len(todo)),
-                "par_type": "thread",
-                "reporter": _silent_reporter(),
-            }
-            namespace = {"DOIT_CONFIG": config, "task_recipe": lambda: self._tasks(todo, known)}
-            DoitMain(ModuleTaskLoader(namespace)).run([])
+        rest = [job for job in todo if not known[job.recipe.digest]]
+        with ThreadPoolExecutor(min(jobs, len(rest))) as pool:
+            try:
+                list(pool.map(self.make, rest))
+            except BaseException:
+                # Whatever ends the wait (an interrupt) ends what has not begun; what runs is waited for.
+                pool.shutdown(cancel_futures=True)
+                raise
         self._tell_the_unfinished(todo)
 
     def _tell_the_unfinished(self, todo: tuple[Job, ...]) -> None:
-        """Whatever ended doit's run early: a name without an outcome is a failure, never a silent success."""
+        """Whatever ended the run early: a name without an outcome is a failure, never a silent success."""
         told = {*self.built, *self.admitted, *self.up_to_date, *(failure.key for failure in self.failures)}
         for job in todo:
             if any(key not in told for key, _ in job.wanted):
                 self._fail(job, BuildFailed("not built: the run ended before its turn; run again"))
-
-    def _tasks(self, todo: tuple[Job, ...], known: Mapping[str, bool]) -> Iterator[dict[str, Any]]:
-        for job in todo:
-            yield {
-                "name": job.recipe.digest,
-                "uptodate": [known[job.recipe.digest]],
-                "actions": [(self.make, [job])],
-                # doit swaps sys.stdout around captured actions, which threads would do to each other.
-                "io": {"capture": False},
-            }
 
     def known(self, job: Job) -> bool:
         """Whether the recipe is registered under every name, or at least stored, and all its bytes verify.
@@ -258,7 +242,7 @@ class _Run:
         except OSError as error:
             self._fail(job, storage_refusal(Path(error.filename or self.project.out), error))
         except Exception as error:
-            # Ours to mend, but it must not pass for a build that went well: doit would keep it to itself.
+            # Ours to mend, but it must not pass for a build that went well: the pool would keep it to itself.
             self._fail(job, BuildFailed(f"internal error: {type(error).__name__}: {brief(error)}"))
         return True
 
@@ -336,9 +320,3 @@ def check_names(builder: Builder, job: Job, elf: Path) -> None:
     """Check an ELF against every name it shall bear; raises `Differs` as the target's validator does."""
     for _, requirement in job.wanted:
         builder.check(elf, requirement.name, requirement.sealed)
-
-
-def _silent_reporter() -> Any:
-    from doit.reporter import ZeroReporter
-
-    return ZeroReporter

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,13 +20,16 @@ from elfkiln.store.registry import Entry, load_registry
 from elfkiln.targets.target import Builder
 from elfkiln.work.jobs import entry_of, generator_of, registry_key
 
+_MOST_NAMED = 3
+
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
     """What stands between a name and its artifact.
 
-    `state` is `up to date`, `stored, not registered`, `bytes damaged or gone` or `would be built`; `changes` lists
-    (input, was, is) against the recipe `nearest`, which is the registered one if the store knows it.
+    `state` is `up to date`, `stored, not registered`, `bytes damaged or gone`, `would be built` or `refused`, and
+    `refusal` then says why; `changes` lists (input, was, is) against the recipe `nearest`, which is the registered one
+    if the store knows it.
     """
 
     key: str
@@ -36,6 +39,20 @@ class Explanation:
     nearest: str | None
     changes: tuple[tuple[str, str, str], ...]
     generator_diff: tuple[str, ...]
+    refusal: str = ""
+
+    @property
+    def line(self) -> str:
+        """The state on one line, with the inputs that changed."""
+        if self.refusal:
+            return f"{self.state}: {self.refusal}"
+        if self.state != "would be built":
+            return self.state
+        if self.nearest is None:
+            return f"{self.state}: no recipe of target {self.target} to compare with"
+        names = [name for name, _, _ in self.changes]
+        more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+        return f"{self.state}: {', '.join(names[:_MOST_NAMED])}{more} changed"
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form."""
@@ -66,29 +83,44 @@ def _short(text: str) -> str:
     return text[:12] if re.fullmatch("[0-9a-f]{64}", text) else brief(text)
 
 
-def find_requirement(project: Project, file_name: str) -> tuple[RequirementSet, Requirement]:
+def find_requirement(project: Project, file_name: str, verb: str = "explain") -> tuple[RequirementSet, Requirement]:
     """Return the first requirement of any model and layout that bears this file name or registry key.
 
-    Raises `Refused` when no model asks for it.
+    Raises `Refused`, naming the verb, when no model asks for it.
     """
     for wanted, need in every_requirement(project):
         if file_name in (need.file_name, registry_key(wanted, need)):
             return wanted, need
-    raise refusal("explain", expected="a name that a model below plans/ asks for", found=file_name)
+    raise refusal(verb, expected="a name that a model below plans/ asks for", found=file_name)
 
 
 def explain(project: Project, builder: Builder, file_name: str) -> Explanation:
     """Compare the recipe a name has now with what the registry and the store know; builds nothing."""
-    wanted, need = find_requirement(project, file_name)
+    return _explained(project, builder, *find_requirement(project, file_name))
+
+
+def explain_sets(project: Project, builder: Builder, sets: Iterable[RequirementSet]) -> tuple[Explanation, ...]:
+    """Explain every name of the sets, each registry key once; one that no recipe can be made for is `refused`."""
+    found: dict[str, Explanation] = {}
+    for wanted in sets:
+        for need in wanted.requirements:
+            key = registry_key(wanted, need)
+            if key not in found:
+                try:
+                    found[key] = _explained(project, builder, wanted, need)
+                except ElfkilnError as error:
+                    found[key] = Explanation(key, builder.pin.name, "", "refused", None, (), (), str(error))
+    return tuple(found.values())
+
+
+def _explained(project: Project, builder: Builder, wanted: RequirementSet, need: Requirement) -> Explanation:
     key = registry_key(wanted, need)
     generator = generator_of(project, wanted, need)
     recipe = make_recipe(builder.pin, generator, builder.sources(generator))
     store = Store(project.store)
     entry = entry_of(load_registry(project.registry_file).entries(builder.pin.name), wanted, need)
     state = _state(store, recipe, entry)
-    if state != "would be built":
-        return Explanation(key, builder.pin.name, recipe.digest, state, None, (), ())
-    near = _nearest(store, recipe, entry)
+    near = _nearest(store, recipe, entry) if state == "would be built" else None
     if near is None:
         return Explanation(key, builder.pin.name, recipe.digest, state, None, (), ())
     artifact, changes = near

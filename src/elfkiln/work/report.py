@@ -17,7 +17,10 @@ from typing import Any
 
 from elfkiln.engine import contract
 from elfkiln.errors import refusal
+from elfkiln.models.catalogue import model_dimensions
 from elfkiln.models.requirement import RequirementSet
+from elfkiln.project import Project
+from elfkiln.work.asked import Asked
 
 LAYOUTS = ("rm", "b8", "pb16i")
 _MEASURED = ("rm", "b8")
@@ -60,6 +63,7 @@ class DecodeReport:
     vocabulary: int
     run: contract.PublishedRun | None
     experts: int = 1
+    hidden: int = 0
 
     @property
     def launches(self) -> int:
@@ -120,6 +124,15 @@ class DecodeReport:
         return "\n".join(lines)
 
 
+def token_report(project: Project, asked: Asked, *, vocabulary: int | None = None, experts: int = 1) -> DecodeReport:
+    """Return the report of a plan, or of a model below plans/; see `decode_report`."""
+    if asked.plan is not None:
+        hidden, layers = asked.plan.hidden, len(asked.plan.layers)
+    else:
+        hidden, layers = model_dimensions(project, asked.wanted.model)
+    return decode_report(asked.wanted, hidden=hidden, layers=layers, vocabulary=vocabulary, experts=experts)
+
+
 def decode_report(
     wanted: RequirementSet, *, hidden: int, layers: int, vocabulary: int | None, experts: int = 1
 ) -> DecodeReport:
@@ -148,7 +161,7 @@ def decode_report(
         run = None
     published = dict(run.seconds) if run else {}
     layouts = tuple(_layout_cost(layout, costs, rows * hidden, published.get(layout)) for layout in LAYOUTS)
-    return DecodeReport(wanted.model, costs, layouts, rows, run, experts)
+    return DecodeReport(wanted.model, costs, layouts, rows, run, experts, hidden)
 
 
 def _published_run(hidden: int, layers: int, roles: tuple[RoleCost, ...]) -> contract.PublishedRun | None:

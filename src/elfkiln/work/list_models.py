@@ -1,0 +1,47 @@
+"""The models below plans/, and how much of each is registered."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from elfkiln.errors import ElfkilnError
+from elfkiln.models.catalogue import all_models
+from elfkiln.project import Project
+from elfkiln.work.asked import asked_by_model
+from elfkiln.work.lookup import lookup_set
+
+
+@dataclass(frozen=True, slots=True)
+class ListedModel:
+    """One model: its layout, how many names it asks for and how many of them are registered.
+
+    `refused` is the line that says why it cannot be asked for; the rest is then empty.
+    """
+
+    model: str
+    layout: str = ""
+    names: int = 0
+    registered: int = 0
+    refused: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        if self.refused is not None:
+            return {"model": self.model, "refused": self.refused}
+        return {"model": self.model, "layout": self.layout, "names": self.names, "registered": self.registered}
+
+
+def list_models(project: Project, target: str | None = None) -> tuple[ListedModel, ...]:
+    """Return every model below plans/, sorted; a refused one has its reason. Raises `Refused` for an unknown target."""
+    return tuple(_listed(project, model, target) for model in all_models(project))
+
+
+def _listed(project: Project, model: str, target: str | None) -> ListedModel:
+    try:
+        asked = asked_by_model(project, model, target=target)
+        found = lookup_set(project, asked.target, asked.wanted)
+    except ElfkilnError as error:
+        return ListedModel(model, refused=str(error))
+    registered = sum(row.entry is not None for row in found)
+    return ListedModel(model, asked.wanted.layout, len(found), registered)
