@@ -14,8 +14,6 @@ from elfkiln.io.files import storage_refusal, sync_folder
 from elfkiln.work.archive import Exported, export_sets
 
 
-
-
 def run(arguments: Arguments) -> int:
     """Write the archive, whole or not at all; `-` is standard output."""
     project, file = project_of(arguments), arguments.words[0]

@@ -10,8 +10,6 @@ from elfkiln.errors import EXIT_DONE, Refused
 from elfkiln.work.archive import import_sets
 
 
-
-
 def run(arguments: Arguments) -> int:
     """Read the archive once, from its start; `-` is standard input."""
     project, file = project_of(arguments), arguments.words[0]

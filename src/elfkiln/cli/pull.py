@@ -12,8 +12,6 @@ from elfkiln.work.asked import asked_by_model
 from elfkiln.work.pull import pull_set
 
 
-
-
 def run(arguments: Arguments) -> int:
     """Pull the sets asked for: the address' own tag or digest, or the tags of model=."""
     project = project_of(arguments)

@@ -11,8 +11,6 @@ from elfkiln.work.lookup import lookup_glob
 from elfkiln.work.push import push_names, push_sets
 
 
-
-
 def run(arguments: Arguments) -> int:
     """Push what is asked for and print what went and under which tags it is found."""
     project = project_of(arguments)

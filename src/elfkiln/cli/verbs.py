@@ -213,7 +213,10 @@ VERBS: dict[str, Verb] = {
             words=("oci://HOST/REPO[:TAG]", "NAME-OR-PATTERN"),
             optional_words=1,
         ),
-        ("push oci://registry.example/kernels model=bonsai2-27b", "push oci://registry.example/kernels 'full_i8_QKV_*'"),
+        (
+            "push oci://registry.example/kernels model=bonsai2-27b",
+            "push oci://registry.example/kernels 'full_*'",
+        ),
     ),
     "pull": Verb(
         "pull",
