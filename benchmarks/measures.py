@@ -21,6 +21,7 @@ from run import Row, paired
 from elfkiln.design.run_generator import run_generator
 from elfkiln.engine import layouts
 from elfkiln.families.family import DesignRequest, RenderedGenerator, render
+from elfkiln.io.child import run_child
 from elfkiln.project import find_project
 from elfkiln.store.blobs import Store
 from elfkiln.store.toolchain_lock import read_lock
@@ -115,30 +116,22 @@ def _record_commands(root: Path, folder: Path) -> list[tuple[list[str], Path, di
     from elfkiln.work.build import build_elfs
 
     recorded: list[tuple[list[str], Path, dict[str, str]]] = []
-    original = subprocess.run
+    original = run_child
 
-    def record(words: list[str], **options: Any) -> Any:
+    def record(words: Sequence[str | Path], **options: Any) -> Any:
         cwd = Path(options["cwd"])
         place = folder / str(len(recorded))
         recorded.append(([], place, {}))
         mine = len(recorded) - 1
         shutil.copytree(cwd, place)
-        changed = [word.replace(str(cwd), str(place)) for word in words]
-        environment = {name: value.replace(str(cwd), str(place)) for name, value in options["env"].items()}
+        changed = [str(word).replace(str(cwd), str(place)) for word in words]
+        environment = {name: value.replace(str(cwd), str(place)) for name, value in options["environment"].items()}
         recorded[mine] = (changed, place, environment)
         return original(words, **options)
 
-    class Recorder:
-        """Stands in for the subprocess module where the compiler looks it up."""
-
-        run = staticmethod(record)
-
-        def __getattr__(self, name: str) -> Any:
-            return getattr(subprocess, name)
-
     project = Project(root)
     sets = [model_requirements(project, MAIN_JOB.partition("=")[2])]
-    with mock.patch.object(compilers, "subprocess", Recorder()):
+    with mock.patch.object(compilers, "run_child", record):
         build_elfs(project, builder_for(project, "sim"), sets, jobs=1)
     return recorded
 

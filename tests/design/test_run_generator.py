@@ -17,6 +17,7 @@ from elfkiln.design import run_generator as module
 from elfkiln.design.reader import design_digest
 from elfkiln.design.run_generator import run_generator
 from elfkiln.errors import BuildFailed, Refused
+from processes import gone
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples" / "iron"
 COPY = (EXAMPLES / "copy_one_core.py").read_text()
@@ -68,10 +69,10 @@ def test_the_smallest_generator_leaves_nothing_behind(tmp_path):
         ("\x00", "generator: SyntaxError: source code string cannot contain null bytes"),
         ("import sys\nsys.exit(3)\n", "generator: line 2: SystemExit: 3"),
         ("raise SystemExit('no such geometry')\n", "generator: line 1: SystemExit: no such geometry"),
-        ("import os\nos._exit(4)\n", "generator: ended with status 4: nothing on standard error"),
-        ("import os\nos.write(2, b'first\\nlast words\\n')\nos._exit(4)\n", "ended with status 4: last words"),
-        ("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n", "generator: was killed by SIGKILL"),
-        ("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n", "generator: was killed by SIGSEGV"),
+        ("import os\nos._exit(4)\n", "generator: exit code 4: it said nothing"),
+        ("import os\nos.write(2, b'first\\nlast words\\n')\nos._exit(4)\n", "exit code 4: last words"),
+        ("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n", "generator: killed by signal 9 (SIGKILL)"),
+        ("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n", "generator: killed by signal 11 (SIGSEGV)"),
         ("raise KeyboardInterrupt\n", "generator: line 1: KeyboardInterrupt"),
         ("def f(): f()\nf()\n", "generator: line 1: RecursionError: maximum recursion depth exceeded"),
         ("raise ValueError('one\\ntwo ' + 'x' * 9999)\n", "generator: line 1: ValueError: one two xxxx"),
@@ -118,38 +119,45 @@ SLEEPER = (
 )
 
 
-def is_gone(pid):
-    """Say whether a process ends within ten seconds (one that nobody has waited for yet has ended)."""
-    stat = Path(f"/proc/{pid}/stat")
-    deadline = time.monotonic() + 10
-    while time.monotonic() < deadline:
-        try:
-            if stat.read_text().rpartition(")")[2].split()[0] == "Z":
-                return True
-        except (FileNotFoundError, ProcessLookupError):
-            return True
-        time.sleep(0.02)
-    return False
-
-
 def test_a_generator_that_does_not_end_is_stopped_with_what_it_started(tmp_path):
     pid = tmp_path / "pid"
     program = f"{SLEEPER}open({str(pid)!r}, 'w').write(str(other.pid))\ntime.sleep(60)\n"
-    assert failure(program, tmp_path, timeout=1.5) == "generator: did not end within 1.5 seconds and was stopped"
-    assert is_gone(int(pid.read_text()))
+    said = failure(program, tmp_path, timeout=1.5)
+    assert said == "generator did not end in 1.5 s and was killed with all it had started"
+    assert gone(int(pid.read_text()))
 
 
 def test_what_a_generator_started_ends_with_it(tmp_path):
     pid = tmp_path / "pid"
     program = f"{EMPTY}{SLEEPER}open({str(pid)!r}, 'w').write(str(other.pid))\n{PRINTED}"
     assert run_generator(program, workdir=tmp_path / "work").startswith('"builtin.module"')
-    assert is_gone(int(pid.read_text()))
+    assert gone(int(pid.read_text()))
 
 
 def test_a_generator_that_prints_without_end_is_stopped(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "MAX_CHARACTERS", 100_000)
     message = failure("while True:\n    print('x' * 10000)\n", tmp_path)
-    assert "OSError: [Errno 27] File too large" in message
+    assert message == "generator printed more than 100000 bytes and was killed with all it had started"
+
+
+@pytest.mark.parametrize(
+    ("program", "expected"),
+    [
+        (
+            "with open('big', 'wb') as f:\n    while True: f.write(b'x' * 65536)\n",
+            "line 2: OSError: [Errno 27] File too large",
+        ),
+        (
+            "while True: open(str(id(object())) + str(__import__('time').time_ns()), 'wb').write(b'x' * 400_000)\n",
+            "wrote more than 2000000 bytes into its folder",
+        ),
+        ("x = []\nwhile True: x.append(bytearray(2**26))\n", "line 2: MemoryError"),
+    ],
+)
+def test_what_a_generator_may_use_is_limited(program, expected, tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "FILE_BYTES", 1_000_000)
+    monkeypatch.setattr(module, "FOLDER_BYTES", 2_000_000)
+    assert expected in failure(program, tmp_path)
 
 
 def test_a_generator_sees_nothing_of_the_callers_environment(tmp_path, monkeypatch):
@@ -173,7 +181,7 @@ def test_a_generator_sees_nothing_of_the_callers_environment(tmp_path, monkeypat
     assert "" not in seen["path"]
     assert not any("elsewhere" in entry for entry in seen["path"])
     assert (seen["argv"], seen["name"], seen["file"]) == (["generator.py"], "__main__", "generator.py")
-    assert seen["files"] == ["generator.py", "stderr", "stdout"]
+    assert seen["files"] == ["generator.py"]
     assert (seen["input"], seen["bytecode"]) == ("", True)
 
 
@@ -227,7 +235,7 @@ def test_an_interrupt_stops_the_child(tmp_path):
     child = int(marker.read_text())
     parent.send_signal(2)
     assert parent.wait(30) != 0
-    assert is_gone(child)
+    assert gone(child)
 
 
 # The verb

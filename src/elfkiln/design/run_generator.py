@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
-import signal
-import subprocess
+import math
 import sys
 import tempfile
 from pathlib import Path
@@ -14,33 +10,51 @@ from pathlib import Path
 import elfkiln
 from elfkiln.design.reader import MAX_CHARACTERS, read_design
 from elfkiln.errors import BuildFailed, Refused, brief
+from elfkiln.io.checked import Value
+from elfkiln.io.child import GIB, MIB, ChildRun, Limits, run_child
+from elfkiln.io.complaint import complaint
 from elfkiln.io.files import storage_refusal
+from elfkiln.io.strict_json import read_strict_json
 
+SECONDS = 120.0
+MEMORY_BYTES = 4 * GIB
+FILE_BYTES = 64 * MIB
+FOLDER_BYTES = 256 * MIB
+
+_REPORT_BYTES = 1 * MIB
 _START = (
     "import sys; sys.path.append(sys.argv.pop(1)); "
     "from elfkiln.design.iron_sim.__main__ import main; sys.exit(main(sys.argv[1:]))"
 )
+_REPORT = "report.json"
 _ENVIRONMENT = {"PYTHONHASHSEED": "0", "PYTHONUTF8": "1", "LC_ALL": "C.UTF-8", "TZ": "UTC"}
 
 
-def run_generator(program: str, *, workdir: Path, timeout: float = 120.0, name: str = "generator") -> str:
+def run_generator(program: str, *, workdir: Path, timeout: float = SECONDS, name: str = "generator") -> str:
     """Run the text of a generator and return the generic MLIR it printed, which is a design that `read_design` reads.
 
     The child is this Python with nothing of the caller's environment, a fixed hash seed, and a private folder below
     `workdir` as its working folder; in it, and nowhere else, `aie` is `elfkiln.design.iron_sim`. `timeout` is in
-    seconds; `name` is what an error calls the generator. Raises `BuildFailed` with one line when the generator fails
-    (with its line and the error), prints nothing or anything else than one design, runs too long or is killed.
+    seconds, of the clock and of processor time; `name` is what an error calls the generator. Raises `BuildFailed` with
+    one line when the generator fails (with its line and the error), prints nothing or anything else than one design,
+    runs too long, takes too much memory or room on the disk, or is killed.
     """
     try:
         workdir.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix="generator-", dir=workdir, ignore_cleanup_errors=True) as folder:
             private = Path(folder)
             (private / "generator.py").write_bytes(program.encode("utf-8", "surrogatepass"))
-            output, failure = _run_child(private, timeout)
+            run = _run(private, timeout, name)
+            if run.exit_code:
+                raise BuildFailed(f"{name}: {_failure(private / _REPORT, run)}")
     except OSError as error:
         raise storage_refusal(workdir, error) from error
-    if failure is not None:
-        raise BuildFailed(f"{name}: {failure}")
+    try:
+        output = run.stdout.decode("utf-8")
+    except UnicodeDecodeError:
+        raise BuildFailed(
+            f"{name}: printed bytes that are not UTF-8; a generator prints its module and nothing else"
+        ) from None
     if not output.strip():
         raise BuildFailed(f"{name}: ended without printing a module; a generator ends with print(ctx.module)")
     try:
@@ -50,52 +64,26 @@ def run_generator(program: str, *, workdir: Path, timeout: float = 120.0, name: 
     return output
 
 
-def _run_child(folder: Path, timeout: float) -> tuple[str, str | None]:
-    """Run `generator.py` of a folder; return what it printed, and what is to say about its failure."""
-    report = folder / "report.json"
+def _run(folder: Path, timeout: float, name: str) -> ChildRun:
+    """Run `generator.py` of a folder."""
     root = str(Path(elfkiln.__file__).resolve().parents[1])
     # Not -I: it would ignore PYTHONHASHSEED. The environment has nothing else of Python's, and -P -s do the rest.
-    command = [sys.executable, "-P", "-s", "-B", "-c", _START, root, "generator.py", report.name, str(MAX_CHARACTERS)]
-    with (folder / "stdout").open("w+b") as stdout, (folder / "stderr").open("w+b") as stderr:
-        child = subprocess.Popen(
-            command,
-            cwd=folder,
-            env=_ENVIRONMENT,
-            stdin=subprocess.DEVNULL,
-            stdout=stdout,
-            stderr=stderr,
-            start_new_session=True,
-        )
-        try:
-            status = child.wait(timeout)
-        except subprocess.TimeoutExpired:
-            return "", f"did not end within {timeout:g} seconds and was stopped"
-        finally:
-            # The whole session: a generator may have started processes of its own.
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(child.pid, signal.SIGKILL)
-            child.wait()
-        stdout.seek(0)
-        printed = stdout.read()
-        stderr.seek(0)
-        complaint = stderr.read(65536).decode("utf-8", "replace").strip()
-    if status < 0:
-        return "", f"was killed by {signal.Signals(-status).name}"
-    if status > 0:
-        return "", _failure(report, status, complaint)
-    try:
-        return printed.decode("utf-8"), None
-    except UnicodeDecodeError:
-        return "", "printed bytes that are not UTF-8; a generator prints its module and nothing else"
+    return run_child(
+        [sys.executable, "-P", "-s", "-B", "-c", _START, root, "generator.py", _REPORT],
+        name=name,
+        cwd=folder,
+        environment=_ENVIRONMENT,
+        limits=Limits(timeout, math.ceil(timeout), MEMORY_BYTES, FILE_BYTES, MAX_CHARACTERS, FOLDER_BYTES),
+        whole=True,
+    )
 
 
-def _failure(report: Path, status: int, complaint: str) -> str:
+def _failure(report: Path, run: ChildRun) -> str:
     """Return the line about a child that ended with a status other than 0."""
     try:
-        found = json.loads(report.read_text(encoding="utf-8"))
-        line, error = found["line"], str(found["error"])
-    except (OSError, ValueError, KeyError, TypeError):
-        last = complaint.splitlines()[-1] if complaint else "nothing on standard error"
-        return f"ended with status {status}: {brief(last)}"
-    where = f"line {line}: " if isinstance(line, int) else ""
+        top = Value(read_strict_json(report, limit=_REPORT_BYTES), report.name)
+        error = top["error"].text()
+        where = "" if top["line"].raw is None else f"line {top['line'].whole()}: "
+    except Refused:
+        return f"{run.ending}: {complaint(run.err)}" if run.exit_code > 0 else run.ending
     return f"{where}{brief(' '.join(error.split()), 400)}"

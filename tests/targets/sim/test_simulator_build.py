@@ -236,10 +236,6 @@ def test_every_module_that_a_build_imports_has_a_digest():
     harmless = {
         "errors",
         "project",
-        "io",
-        "io.files",
-        "io.workspace",
-        "io.strict_json",
         "engine",
         "engine.artifact_name",
         "engine.legality",
@@ -250,10 +246,12 @@ def test_every_module_that_a_build_imports_has_a_digest():
         "store",
         "store.toolchain_lock",
         "targets",
+        "targets.target",
     }
     missing = {
         name for name in loaded
         if name not in listed and name.removeprefix("elfkiln.") not in harmless
+        and name != "elfkiln.io" and not name.startswith("elfkiln.io.")
     }  # fmt: skip
     assert missing == set()
 
@@ -311,7 +309,7 @@ def stand_in_zig(tmp_path, toolchain, script):
         ("exit 0", "design.c: zig cc ended well and left no object"),
         ("echo something; exit 3", "design.c: zig cc: exit code 3: something"),
         ("exit 1", "design.c: zig cc: exit code 1: it said nothing"),
-        ("kill -9 $$", "design.c: zig cc: exit code -9"),
+        ("kill -9 $$", "design.c: zig cc: killed by signal 9 (SIGKILL): it said nothing"),
     ],
 )
 def test_a_tool_that_fails(simulator, tmp_path, script, words):
@@ -322,7 +320,7 @@ def test_a_tool_that_fails(simulator, tmp_path, script, words):
 
 
 def test_a_tool_that_is_not_there(simulator, tmp_path):
-    with pytest.raises(Refused, match="zig cannot be run"):
+    with pytest.raises(BuildFailed, match=r"zig cc cannot be started \(No such file or directory\)"):
         build(tmp_path, replace(simulator.toolchain, zig=tmp_path / "nowhere"))
 
 

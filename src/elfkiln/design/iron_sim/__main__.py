@@ -1,7 +1,7 @@
-"""Runs one generator with this package as its `aie`: `python -m elfkiln.design.iron_sim GENERATOR REPORT LIMIT`.
+"""Runs one generator with this package as its `aie`: `python -m elfkiln.design.iron_sim GENERATOR REPORT`.
 
-The child process of `elfkiln.design.run_generator`. What the generator prints goes to standard output, at most LIMIT
-bytes of it; how it failed, if it did, goes to the file REPORT as one JSON object: `line` in the generator (or
+The child process of `elfkiln.design.run_generator`, which limits what it may use. What the generator prints goes to
+standard output; how it failed, if it did, goes to the file REPORT as one JSON object: `line` in the generator (or
 null), `error`.
 """
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import resource
 import sys
 import types
 from pathlib import Path
@@ -60,10 +59,8 @@ def _line(error: BaseException, file_name: str) -> int | None:
 
 def main(arguments: list[str]) -> int:
     """Run the generator named first and return 0, or 1 with a report."""
-    program, report, size = Path(arguments[0]), Path(arguments[1]), int(arguments[2])
+    program, report = Path(arguments[0]), Path(arguments[1])
     install_as_aie()
-    # A generator that prints without end fails with EFBIG instead of filling the disk.
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
     failure = run(program)
     if failure is None:
         return 0

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path, PurePosixPath
 
-from elfkiln.errors import BuildFailed, Refused, brief, refusal
+from elfkiln.errors import BuildFailed, Refused, refusal
 from elfkiln.families.family import KernelObject
 from elfkiln.io.canonical import canonical_json, sha256_hex
+from elfkiln.io.child import GIB, Limits, run_child
+from elfkiln.io.complaint import complaint
 from elfkiln.io.files import storage_refusal
 from elfkiln.io.workspace import private_folder
 from elfkiln.targets.sim.object_cache import ObjectCache
 from elfkiln.targets.sim.zig_toolchain import SimToolchain
 
-_TIMEOUT_SECONDS = 600
+# Seen: up to 3 s, 0.25 GB of address space and some MB of zig's own cache for one command.
+_LIMITS = Limits(seconds=600, cpu_seconds=1200, memory_bytes=8 * GIB, file_bytes=GIB, folder_bytes=4 * GIB)
 _HEADERS = (".h", ".hpp")
 _DEFINE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _DEFINED_AS = re.compile(r"[A-Za-z0-9_.-]*", re.ASCII)
@@ -111,25 +113,17 @@ class Compiler:
             "ZIG_GLOBAL_CACHE_DIR": str(folder / "zig-global"),
             "ZIG_LOCAL_CACHE_DIR": str(folder / "zig-local"),
         }
-        try:
-            done = subprocess.run(
-                [str(self.toolchain.zig), *arguments],
-                cwd=folder,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                timeout=_TIMEOUT_SECONDS,
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
-            raise BuildFailed(f"{what}: zig {arguments[0]} did not end within {_TIMEOUT_SECONDS} s") from None
-        except OSError as error:
-            raise Refused(f"{what}: zig cannot be run ({error.strerror}); reinstall ziglang") from error
-        said = done.stdout.decode("utf-8", "replace").replace(str(folder), ".")
+        done = run_child(
+            [self.toolchain.zig, *arguments],
+            name=f"{what}: zig {arguments[0]}",
+            cwd=folder,
+            environment=environment,
+            limits=_LIMITS,
+        )
+        said = (done.err + done.out).replace(str(folder), ".")
         self.log += said
-        if done.returncode:
-            raise BuildFailed(f"{what}: zig {arguments[0]}: {_first_error(said, done.returncode)}")
+        if done.exit_code:
+            raise BuildFailed(f"{what}: zig {arguments[0]}: {done.ending}: {complaint(said)}")
 
 
 def runtime_sources() -> dict[str, bytes]:
@@ -194,12 +188,3 @@ def _write(folder: Path, files: Mapping[str, bytes]) -> None:
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
-
-
-def _first_error(said: str, code: int) -> str:
-    """Return the line of a tool's output that says what is wrong."""
-    for line in said.splitlines():
-        if "error:" in line:
-            return brief(line.strip(), 300)
-    last = next((line for line in reversed(said.splitlines()) if line.strip()), "it said nothing")
-    return f"exit code {code}: {brief(last.strip(), 300)}"
