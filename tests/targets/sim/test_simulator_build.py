@@ -246,6 +246,7 @@ def test_every_module_that_a_build_imports_has_a_digest():
         "store",
         "store.toolchain_lock",
         "targets",
+        "targets.kinds",
         "targets.target",
     }
     missing = {
