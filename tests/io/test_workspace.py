@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import tempfile
 
 import pytest
 
+from elfkiln.errors import Refused
 from elfkiln.io import files
-from elfkiln.io.workspace import private_folder, sweep, sweep_files
+from elfkiln.io.workspace import build_parent, check_plain_path, private_folder, sweep, sweep_files
 
 
 def test_a_private_folder_is_fresh_and_goes_away(tmp_path):
@@ -143,3 +145,64 @@ def test_folders_without_write_permission_go_too(tmp_path):
     done = subprocess.run([sys.executable, "-c", program, str(place)], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     assert list(place.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["plain", "a_b-c.d+1"])
+def test_builds_run_where_they_belong_when_its_path_is_plain(name, tmp_path):
+    assert build_parent(tmp_path / name / "work") == tmp_path / name / "work"
+    assert not (tmp_path / name).exists()
+
+
+@pytest.mark.parametrize(
+    "name", ["a b", "a(1)", "a'b", 'a"b', "a@b", "a,b", "a:b", "a=b", "a~b", "\u00e9", "a\nb", "a%b", "a\\b"]
+)
+def test_builds_run_elsewhere_when_a_tool_would_stumble_over_the_path(name, tmp_path, monkeypatch):
+    place = tmp_path / "tmp"
+    place.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(place))
+    found = build_parent(tmp_path / name / "work")
+    assert found.parent == place
+    assert re.fullmatch(rf"elfkiln-{os.getuid()}-[0-9a-f]{{12}}", found.name)
+    assert found.stat().st_mode & 0o777 == 0o700
+    # Every run of a checkout has the same one, so that the next sweeps what a killed one left; another has its own.
+    assert build_parent(tmp_path / name / "work") == found
+    assert build_parent(tmp_path / name / "other") != found
+    check_plain_path(found)
+    with pytest.raises(
+        Refused, match=r"^build folder .*: expected a path of letters, digits and _\+\./- alone, found "
+    ):
+        check_plain_path(tmp_path / name)
+
+
+def test_a_link_with_a_plain_name_does_not_make_a_path_plain(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    (tmp_path / "a b").mkdir()
+    (tmp_path / "link").symlink_to("a b")
+    assert build_parent(tmp_path / "link" / "work").name.startswith("elfkiln-")
+
+
+def test_without_any_plain_folder_the_path_is_refused(tmp_path, monkeypatch):
+    (tmp_path / "t t").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "t t"))
+    with pytest.raises(
+        Refused, match=r"other characters; name a folder for temporary files with such a path in TMPDIR"
+    ):
+        build_parent(tmp_path / "a b")
+
+
+@pytest.mark.parametrize("what", ["file", "link", "open"])
+def test_what_is_not_ours_alone_is_no_place_for_builds(what, tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    found = build_parent(tmp_path / "a b")
+    found.rmdir()
+    (tmp_path / "elsewhere").mkdir()
+    if what == "file":
+        found.write_text("")
+    elif what == "link":
+        found.symlink_to(tmp_path / "elsewhere")
+    else:
+        found.mkdir()
+        found.chmod(0o777)
+    with pytest.raises(Refused) as refused:
+        build_parent(tmp_path / "a b")
+    assert str(found) in str(refused.value)

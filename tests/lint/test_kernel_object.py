@@ -255,6 +255,20 @@ def test_two_objects_of_a_core_that_define_one_symbol_do_not_link():
     assert "objects that define zero: expected 1, found a.o, b.o" in finding.message
 
 
+def test_weak_symbols_link_however_many_define_them():
+    # Inline functions and templates of a header come out as weak ones in every object that uses them.
+    shared = ("_ZN3aie4loadEv", WEAK, FUNCTION, 1, 16)
+    objects = {
+        name: kernel_object(((".text", PROGBITS, ALLOC | EXECUTE, 256),), ((entry, GLOBAL, FUNCTION, 1, 64), shared))
+        for name, entry in (("a.o", "zero"), ("b.o", "relay"))
+    }
+    assert lint_cores(two_objects(), objects) == ()
+    assert check_object(objects["a.o"], entries=("zero",), machine="aie2p") == ()
+    # A weak one that nothing defines is no undefined symbol for the linker either.
+    asks = kernel_object(symbols=(*FUNCTIONS, ("maybe", WEAK, 0, 0, 0)))
+    assert rules(asks) == []
+
+
 def test_cores_alike_are_told_once_and_objects_of_no_core_are_left_out():
     design = panel_b8(Shape(32, 256, 512, 2, 2, m=16))
     name = design.kernels[0].link_with

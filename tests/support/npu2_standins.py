@@ -92,6 +92,8 @@ def misbehave(tool, told):
     if "loud" in told:
         for _ in range(100):
             sys.stderr.write("w" * 1048575 + "\n")
+    for words in [line.removeprefix("says ") for line in told if line.startswith("says ")]:
+        sys.exit(words.replace("@HERE@", os.getcwd()))
     if "fails" in told:
         sys.exit(f"{tool}: error: told to fail")
     if "foreign-dialect" in told:
@@ -178,6 +180,10 @@ if "not-full" in told:
 if "path" in told:
     elf += os.getcwd().encode()
 place = Path(given["--output-dir"] if new else ".") / given["--full-elf-name"]
+for name in [line.removeprefix("core ") for line in told if line.startswith("core ")]:
+    core = Path(given["--tmpdir"]) / name.removesuffix(" empty")
+    core.parent.mkdir(parents=True, exist_ok=True)
+    core.write_bytes(b"" if name.endswith(" empty") else b"core")
 put(place, elf, told, here / "recorded.elf")
 if "meddle" in told:
     for tool in here.glob("aiebu-asm"):

@@ -11,8 +11,9 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 import pytest
 import yaml
@@ -395,3 +396,45 @@ def test_an_elf_that_is_not_what_its_name_says_is_never_registered(project, stan
     assert report.exit_code == 1
     assert not project.registry_file.exists()
     assert all_artifacts(Store(project.store)) == ()
+
+
+@dataclass
+class _Placed(StandInBuilder):
+    """Notes where it builds."""
+
+    places: list = field(default_factory=list)
+
+    def build(self, generator, workdir):
+        """Write the folder down."""
+        self.places.append(workdir)
+        return super().build(generator, workdir)
+
+
+@pytest.mark.parametrize("target", ["sim", "npu2"])
+def test_in_a_checkout_with_a_space_builds_run_in_a_folder_without_one(target, tmp_path, monkeypatch):
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    project = make_project(tmp_path / "my kernels (new)")
+    builder = _Placed(read_lock(project.lock_file).target(target))
+    report = elfs(project, builder)
+    assert (report.exit_code, len(report.built)) == (0, TINY_NAMES)
+    assert {place.parents[1] for place in builder.places} == {tmp_path / "tmp"}
+    (left,) = (tmp_path / "tmp").iterdir()
+    assert list(left.iterdir()) == []
+    # What a killed build left there goes with the next one.
+    (left / "build-0123456789abcdef").mkdir()
+    assert elfs(project, builder, rebuild=True).exit_code == 0
+    assert list(left.iterdir()) == []
+
+
+@pytest.mark.parametrize("target", ["sim", "npu2"])
+def test_without_a_plain_folder_the_path_is_refused_once_before_anything_runs(target, tmp_path, monkeypatch):
+    (tmp_path / "t t").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "t t"))
+    project = make_project(tmp_path / "my kernels")
+    builder = _Placed(read_lock(project.lock_file).target(target))
+    with pytest.raises(
+        Refused, match=r"^build folder .*: expected a path of letters, digits and _\+\./- alone, found "
+    ):
+        elfs(project, builder)
+    assert builder.places == []

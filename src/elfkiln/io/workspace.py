@@ -8,16 +8,20 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 import os
+import re
 import secrets
 import shutil
 import stat
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from filelock import FileLock
 
+from elfkiln.errors import brief, refusal
 from elfkiln.io.files import PART, storage_refusal
 from elfkiln.io.locking import free_lock
 
@@ -25,8 +29,48 @@ BUILD = "build-"
 """How the names of builds' private folders begin."""
 
 _LOCK = ".lock"
+_PLAIN_PATH = re.compile(r"[A-Za-z0-9_+./-]+")
 _REMOVALS = 50
 _REMOVAL_PAUSE = 0.1
+
+
+def check_plain_path(folder: Path) -> None:
+    """Raise `Refused` for a folder in which no build can run: tools of the builds write its path unquoted.
+
+    aiecc puts it into a file for bootgen, which ends at a space with a syntax error, after the whole compile.
+    """
+    if _PLAIN_PATH.fullmatch(str(folder)) is None:
+        raise refusal(
+            f"build folder {brief(folder)}",
+            expected="a path of letters, digits and _+./- alone",
+            found="other characters",
+            remedy="name a folder for temporary files with such a path in TMPDIR, or move the checkout",
+        )
+
+
+def build_parent(folder: Path) -> Path:
+    """Return where builds that belong into `folder` can run: there, if every tool can take its path.
+
+    Else it is a folder of this user's alone below the system's folder for temporary files, the same for every run.
+    Raises `Refused` when that one's path will not do either, or when somebody else has it.
+    """
+    wanted = folder.resolve()
+    if _PLAIN_PATH.fullmatch(str(wanted)) is not None:
+        return folder
+    name = hashlib.sha256(os.fsencode(wanted)).hexdigest()[:12]
+    place = Path(tempfile.gettempdir()).resolve() / f"elfkiln-{os.getuid()}-{name}"
+    check_plain_path(place)
+    try:
+        place.mkdir(mode=0o700, exist_ok=True)
+        found = place.lstat()
+    except OSError as error:
+        raise storage_refusal(place, error) from error
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & 0o022:
+        what = "something that others can write to" if found.st_uid == os.getuid() else "somebody else's"
+        raise refusal(
+            str(place), expected="a folder of this user's alone", found=what, remedy="remove it, or set TMPDIR"
+        )
+    return place
 
 
 @contextlib.contextmanager

@@ -347,6 +347,9 @@ def _symbols(elf: _Object, wanted: Machine, entries: frozenset[str], found: _Fin
             seen = f"{symbol.bind[4:].lower()} {symbol.type[4:].lower()} of {symbol.size} bytes"
             found.add("object-entry", f"entry {entry}", "a global function with code", seen, "ld.lld")
     for name, symbol in sorted(by_name.items()):
+        if symbol.bind == "STB_WEAK":
+            # Two weak definitions link, and so does a weak one that nothing defines.
+            continue
         if symbol.section == "SHN_UNDEF":
             if not wanted.supplied.fullmatch(name):
                 expected = f"none but {_LIBRARY.replace('|', ', ')}"

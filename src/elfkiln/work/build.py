@@ -14,7 +14,7 @@ from filelock import FileLock
 from elfkiln.errors import EXIT_DONE, EXIT_REFUSED, BuildFailed, Differs, ElfkilnError, brief
 from elfkiln.io.canonical import file_sha256
 from elfkiln.io.files import space_refusal, storage_refusal
-from elfkiln.io.workspace import private_folder, sweep
+from elfkiln.io.workspace import build_parent, private_folder, sweep
 from elfkiln.models.catalogue import every_requirement
 from elfkiln.models.requirement import RequirementSet
 from elfkiln.project import Project
@@ -177,6 +177,8 @@ class _Run:
         known = {job.recipe.digest: self.known(job) for job in todo}
         if all(known.values()):
             return
+        # A path that no tool can take is refused once, like a wrong compiler.
+        sweep(build_parent(self.project.work))
         self.builder.prepare()
         rest = [job for job in todo if not known[job.recipe.digest]]
         with ThreadPoolExecutor(min(jobs, len(rest))) as pool:
@@ -304,7 +306,7 @@ def obtain(
         if known is not None:
             check_names(builder, job, store.path(known.elf))
             return known
-        with private_folder(project.work) as folder:
+        with private_folder(build_parent(project.work)) as folder:
             result = builder.build(job.generator, folder)
             if not result.elf.is_file():
                 raise BuildFailed(f"{job.title}: the toolchain ended well but wrote no ELF; see the build log")

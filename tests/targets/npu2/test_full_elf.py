@@ -70,15 +70,18 @@ def test_there_are_six_examples():
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_the_examples_pass_in_both_abi_versions(path):
+def test_the_examples_pass_in_every_abi_version(path):
     data = path.read_bytes()
     full = read_full_elf(data)
     assert (full.abi_version, full.columns, full.size) == (33, 8, len(data))
     assert full.uid_scheme == "MD5(.pdi + .ctrltext)"
     assert [(k.name, k.arguments, [i.name for i in k.instances]) for k in full.kernels] == [("main", 3, ["seq"])]
     older = bytearray(data)
-    older[8] = 16
-    assert read_full_elf(bytes(older)) == replace(full, abi_version=16)
+    for version in (16, 32):
+        older[8] = version
+        assert read_full_elf(bytes(older)) == replace(full, abi_version=version)
+    older[8] = 17
+    assert "ABI version: expected 16 or 32 or 33, found 17" in fault_of(bytes(older))
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
@@ -140,7 +143,8 @@ def test_every_flipped_byte_of_an_example_is_rejected():
             except BadElf:
                 continue
             survivors.append((at, mask))
-    assert survivors == []
+    # Byte 8 is the ABI version: 33 became 32, which is one too.
+    assert survivors == [(8, 1)]
 
 
 def test_every_truncation_is_rejected():
@@ -179,7 +183,7 @@ def test_no_corruption_passes_or_raises_anything_else(data):
             case _:
                 pass
     known = {path.read_bytes() for path in FILES}
-    known |= {bytes(b[:8]) + b"\x10" + bytes(b[9:]) for b in known}
+    known |= {bytes(b[:8]) + bytes([version]) + bytes(b[9:]) for b in known for version in (16, 32)}
     try:
         read_full_elf(bytes(changed))
     except BadElf as error:

@@ -158,6 +158,9 @@ def test_options_that_aiecc_has(generation, text, flags, unlisted):
         ("--", "expected an option and its value in one word, --name=value"),
         ("basic-sequential", "expected an option and its value in one word, --name=value"),
         ("--alloc-scheme", "expected --alloc-scheme=<value>"),
+        ("--alloc-scheme=basic-sequentiall", "expected --alloc-scheme= one of basic-sequential, bank-aware, found"),
+        ("-alloc-scheme=Bank-Aware", "found Bank-Aware"),
+        ("--alloc-scheme=", "found nothing; aiecc takes any other word for none at all"),
         ("--tmpdir=elsewhere", "elfkiln passes this one itself"),
         ("-full-elf-name=other.elf", "elfkiln passes this one itself"),
         ("-j8", "elfkiln passes this one itself"),
@@ -185,3 +188,22 @@ def test_a_flag_of_the_lock_is_not_given_twice():
     # aiecc's option parser ends with an error at an option given twice.
     words = command_line(OLD, peano="P", flags=("--dynamic-objFifos=true",), dynamic_loops=True, jobs=1)
     assert [word for word in words if "dynamic" in word] == ["--dynamic-objFifos=true"]
+
+
+def test_a_misspelt_value_is_told_with_the_right_one():
+    # aiecc ends with exit code 0 on it and allocates as if no scheme had been asked for.
+    with pytest.raises(Refused, match=r"found basic-sequentiall; did you mean basic-sequential\?$"):
+        check_options(NEW, ("--alloc-scheme=basic-sequentiall",), listed_options(NEW_HELP))
+    check_options(NEW, ("--alloc-scheme=bank-aware",), listed_options(NEW_HELP))
+
+
+@pytest.mark.parametrize("generation", [NEW, OLD])
+def test_no_progress_bar_where_aiecc_can_be_told(generation):
+    listed = listed_options(NEW_HELP + "  --no-progress  - Disable the progress bar\n")
+
+    def words(flags=(), **options):
+        return command_line(generation, peano="P", flags=flags, dynamic_loops=False, jobs=1, **options)
+
+    assert words(listed=listed) == (*words()[:-3], "--no-progress", *words()[-3:])
+    assert words(listed=listed_options(NEW_HELP)) == words()
+    assert words(("--no-progress",), listed=listed).count("--no-progress") == 1

@@ -35,6 +35,15 @@ def toolchain(tmp_path_factory):
     return installed_standins(tmp_path_factory.mktemp("toolchain"))
 
 
+@pytest.fixture
+def own(toolchain, tmp_path):
+    root = tmp_path / "own"
+    root.mkdir()
+    shutil.copy(toolchain.folder.parents[2] / "toolchain.lock", root)
+    shutil.copytree(toolchain.folder.parents[2] / "kernels", root / "kernels")
+    return copy_installed(toolchain, root)
+
+
 def generator(*wrong, design=DESIGN, kernels=(KERNEL,)):
     return RenderedGenerator(f"import aie\naie.emit({design!r}, *{wrong!r})\n", kernels)
 
@@ -295,7 +304,8 @@ def test_the_log_of_a_failed_build_is_kept_where_the_error_says(toolchain, tmp_p
     line, log = fails(toolchain, tmp_path / "build", "aiecc: fails", failed_logs=tmp_path / "out" / "logs")
     (path,) = (tmp_path / "out" / "logs").iterdir()
     assert line.endswith(f"aiecc: error: told to fail; the whole log is in out/logs/{path.name}")
-    assert path.read_text() == log
+    assert path.read_text().startswith(log)
+    assert path.read_text()[len(log) :].startswith("seconds: generator ")
     assert "aiecc stderr: aiecc: error: told to fail\n" in log
 
 
@@ -303,6 +313,94 @@ def test_a_log_that_cannot_be_written_does_not_hide_the_error(toolchain, tmp_pat
     (tmp_path / "out").write_text("no folder")
     line, _ = fails(toolchain, tmp_path / "build", "aiecc: fails", failed_logs=tmp_path / "out" / "logs")
     assert line == "aiecc: exit code 1: aiecc: error: told to fail"
+
+
+@pytest.mark.parametrize("tool", ["aie-opt", "clang++", "aiecc"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        "LLVM ERROR: IO failure on output stream: No space left on device",
+        "OSError: [Errno 28] writing",
+        "fatal error: error in backend: Disk quota exceeded",
+    ],
+)
+def test_a_full_disk_in_any_tools_words_is_a_full_disk(tool, words, toolchain, tmp_path):
+    line, log = fails(toolchain, tmp_path / "build", f"{tool}: says {words}", kind=Refused)
+    assert line == f"{tmp_path}: no space left on the device; free some and run again, nothing was half-written"
+    assert f"{tool} stderr: {words}\n" in log
+
+
+def test_a_full_disk_in_the_generators_words_is_a_full_disk(toolchain, tmp_path):
+    text = "import errno, os\nraise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))\n"
+    line, _ = fails(toolchain, tmp_path / "build", text=text, kind=Refused)
+    assert line.startswith(f"{tmp_path}: no space left on the device")
+
+
+def test_an_output_left_empty_by_a_full_disk_is_a_full_disk(toolchain, tmp_path, monkeypatch):
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr("elfkiln.io.files.shutil.disk_usage", lambda _folder: usage._replace(free=4096))
+    line, _ = fails(toolchain, tmp_path / "build", "clang++: empty-output", kind=Refused)
+    assert line.startswith(f"{tmp_path}: no space left on the device")
+
+
+@pytest.mark.parametrize(
+    "name", ["main_core_0_2.elf", "main_core_1_3.o", "elfs_main_1_2", "elfs/elfs_main_0_3", "elfs_main_0_2.elf"]
+)
+def test_a_core_with_an_empty_object_or_elf_is_no_build(name, toolchain, tmp_path):
+    line, _ = fails(toolchain, tmp_path / "build", "aiecc: core main_core_0_3.elf", f"aiecc: core {name} empty")
+    assert line == f"aiecc: exit code 0, but aiecc.tmp/{name} is empty; see the build log"
+    assert build(toolchain, tmp_path / "whole", f"aiecc: core {name}", "aiecc: core note.txt empty").path.is_file()
+
+
+@pytest.mark.parametrize("name", ["my build", "build(1)", "b'", "a,b"])
+def test_a_folder_whose_path_a_tool_would_stumble_over_is_refused_before_anything_runs(name, toolchain, tmp_path):
+    line, log = fails(toolchain, tmp_path / name, kind=Refused)
+    assert line.startswith("build folder ")
+    assert "expected a path of letters, digits and _+./- alone, found other characters" in line
+    assert log == ""
+    assert not (tmp_path / name).exists()
+
+
+def test_neither_log_nor_error_holds_the_path_of_the_build(toolchain, tmp_path):
+    folder = tmp_path / "build-00112233445566aa"
+    words = f"@HERE@/design.mlir:3:1: error: in ../{folder.name}/aiecc.tmp and /.../{folder.name}/x"
+    line, log = fails(toolchain, folder, f"aiecc: says {words}")
+    assert line == "aiecc: exit code 1: <build>/design.mlir:3:1: error: in <build>/aiecc.tmp and <build>/x"
+    assert folder.name not in log
+    assert str(tmp_path) not in log
+
+
+def test_the_log_says_how_long_each_tool_took(toolchain, tmp_path):
+    project = Project(toolchain.folder.parents[2])
+    built = builder_for(project, "npu2").build(generator(), tmp_path / "build")
+    last = built.log.splitlines()[-1]
+    assert re.fullmatch(r"seconds: generator \d+\.\d\d, aie-opt \d+\.\d\d, clang\+\+ \d+\.\d\d, aiecc \d+\.\d\d", last)
+    logs = tmp_path / "out" / "logs"
+    fails(toolchain, tmp_path / "failed", "aiecc: fails", failed_logs=logs)
+    (kept,) = logs.iterdir()
+    assert re.search(r"^seconds: .*aiecc \d", kept.read_text(), re.MULTILINE)
+
+
+def test_a_run_of_no_tool_leaves_the_log_of_the_one_before(own, tmp_path):
+    logs = tmp_path / "out" / "logs"
+    fails(own, tmp_path / "first", "aiecc: fails", failed_logs=logs)
+    (kept,) = logs.iterdir()
+    before = kept.read_bytes()
+    own.tool("aiecc").write_text("#!/bin/sh\n")
+    line, _ = fails(own, tmp_path / "second", "aiecc: fails", failed_logs=logs, kind=Refused)
+    assert "the whole log" not in line
+    assert kept.read_bytes() == before
+
+
+def test_a_changed_toolchain_is_refused_once_before_the_first_build(own):
+    builder = builder_for(Project(own.folder.parents[2]), "npu2")
+    builder.prepare()
+    (own.site / "mlir_aie" / "include" / "aie_api" / "aie.hpp").write_text("// other\n")
+    for _ in range(2):
+        with pytest.raises(
+            Refused, match=r"^lib/python3[.0-9]+/site-packages/mlir_aie/include/aie_api/aie.hpp: expected "
+        ):
+            builder.prepare()
 
 
 # Leftovers and foreign files.
@@ -476,15 +574,6 @@ def test_a_header_that_is_not_there_is_named(toolchain, tmp_path):
 
 
 # A toolchain that changes.
-
-
-@pytest.fixture
-def own(toolchain, tmp_path):
-    root = tmp_path / "own"
-    root.mkdir()
-    shutil.copy(toolchain.folder.parents[2] / "toolchain.lock", root)
-    shutil.copytree(toolchain.folder.parents[2] / "kernels", root / "kernels")
-    return copy_installed(toolchain, root)
 
 
 def test_a_tool_replaced_between_install_and_build_is_not_run(own, tmp_path):

@@ -45,6 +45,16 @@ class Generation:
     joined: tuple[str, ...] = ()
 
 
+CORE_ELF = re.compile(r"elfs_\w+_[0-9]+_[0-9]+")
+"""How the newer generation calls the ELFs of the cores in its temporary folder; the older one's end in `.elf`."""
+
+VALUES: Mapping[str, tuple[str, ...]] = {"alloc-scheme": ("basic-sequential", "bank-aware")}
+"""Values of the options that aiecc takes as any text: of an unknown one it thinks as of none, and the bytes are others
+(AIEAssignBufferAddresses compares the scheme with these two words). Values of other kinds its own parser checks."""
+
+QUIET = "--no-progress"
+"""Passed where the help lists it: a progress bar is no part of a log."""
+
 _TABLE = (
     Generation(
         name="generate-full-elf",
@@ -164,6 +174,15 @@ def _check_flag(generation: Generation, word: str, listed: Mapping[str, bool], t
             found="none of that name",
             remedy=f"did you mean --{near[0]}?" if near else "take it out",
         )
+    known, value = VALUES.get(name), word.partition("=")[2]
+    if known is not None and equals and value not in known:
+        near = difflib.get_close_matches(value, known, 1)
+        raise refusal(
+            where,
+            expected=f"--{name}= one of {', '.join(known)}",
+            found=value or "nothing",
+            remedy=f"did you mean {near[0]}?" if near else "aiecc takes any other word for none at all",
+        )
     if listed.get(name, False) and not equals:
         raise refusal(where, expected=f"--{name}=<value>", found="no value", remedy="aiecc would take the next word")
 
@@ -180,9 +199,17 @@ def _has(generation: Generation, name: str, listed: Mapping[str, bool]) -> bool:
 
 
 def command_line(
-    generation: Generation, *, peano: str, flags: tuple[str, ...], dynamic_loops: bool, jobs: int
+    generation: Generation,
+    *,
+    peano: str,
+    flags: tuple[str, ...],
+    dynamic_loops: bool,
+    jobs: int,
+    listed: Mapping[str, bool] | None = None,
 ) -> tuple[str, ...]:
     """Return aiecc's arguments. `jobs` changes the speed only; everything else decides the bytes.
+
+    `listed` are the options this aiecc's help lists: with `--no-progress` among them, it is told to print none.
 
     What the lock's `flags` say of run-time loop bounds themselves is not said twice: aiecc would end with an error.
 
@@ -194,7 +221,8 @@ def command_line(
     fixed = tuple(argument.replace("{peano}", peano) for argument in generation.arguments)
     given = {_name(flag) for flag in flags}
     extra = [word for word in generation.dynamic_loops if dynamic_loops and _name(word) not in given]
-    return (*fixed, *extra, *flags, "-j", str(jobs), INPUT_NAME)
+    quiet = [QUIET] if _name(QUIET) in (listed or {}) and _name(QUIET) not in given else []
+    return (*fixed, *extra, *flags, *quiet, "-j", str(jobs), INPUT_NAME)
 
 
 def generation_digest(name: str) -> str:

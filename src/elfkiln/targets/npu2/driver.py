@@ -10,20 +10,23 @@ The generator, the one program that is not pinned, has a folder and a home of it
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from elfkiln.design.model import Const, Design, Loop, Statement
 from elfkiln.errors import BuildFailed, ElfkilnError, Refused, brief
 from elfkiln.families.family import KernelObject, RenderedGenerator
 from elfkiln.io.canonical import file_sha256, sha256_hex
-from elfkiln.io.files import storage_refusal, write_atomic
+from elfkiln.io.files import space_refusal, storage_refusal, write_atomic
+from elfkiln.io.workspace import BUILD, check_plain_path
 from elfkiln.targets.npu2 import aiecc, microkernel
 from elfkiln.targets.npu2.aiecc import GENERATIONS, generation_digest
 from elfkiln.targets.npu2.install_toolchain import Installed, check_unchanged, tool_environment, verify_install
+from elfkiln.targets.npu2.pin import AIEBU_ASM
 from elfkiln.targets.npu2.tool_run import ToolRun, nobodys_output, run_tool
 
 GENERATOR_FOLDER = "generator"
@@ -35,6 +38,9 @@ HOME = "home"
 
 SECONDS = 7200.0
 """How long one tool may take; aiecc needs half a minute for the largest design of reference size."""
+
+FULL_DISK = re.compile(r"no space left on device|disk quota exceeded|\berrno (?:28|122)\b|\bENOSPC\b", re.IGNORECASE)
+"""How tools say that the disk, or this user's part of it, is full: C's words for it, Python's numbers."""
 
 _COMPLAINT = re.compile(r"\b(?:fatal )?error\b", re.IGNORECASE)
 
@@ -68,10 +74,12 @@ def build_full_elf(
 
     `jobs` is how many threads aiecc takes; it does not change the bytes. Raises `BuildFailed` when a tool fails or
     leaves no usable output, or when lint finds an error; `Refused` when the toolchain's bytes are not the installed
-    ones. The log up to that point hangs on the error as a note (`__notes__`); with `failed_logs` it is written into
-    that folder too, named by the sha256 of the generator, and the error says so.
+    ones, or when the folder's path is none that every tool can take. The log up to that point hangs on the error as a
+    note (`__notes__`); with `failed_logs` it is written into that folder too, if any tool ran, named by the sha256 of
+    the generator, and the error says so.
     """
     folder = workdir.resolve()
+    check_plain_path(folder)
     _take(folder)
     run = _Run(toolchain, generator, kernel_root, folder, jobs, timeout)
     try:
@@ -88,12 +96,25 @@ def build_full_elf(
 def _add_log(error: ElfkilnError, run: _Run, folder: Path | None) -> None:
     """Hang the log on the error as a note, write it into `folder`, and let the error's line say where it lies."""
     error.add_note(run.log_text())
-    if folder is None:
+    if folder is None or not run.ran:
+        # The log of an earlier run of this generator says more than one of no tool at all.
         return
     path = folder / f"npu2-{sha256_hex(run.generator.text.encode())[:12]}.log"
     with contextlib.suppress(ElfkilnError, OSError):
-        write_atomic(path, run.log_text().encode())
+        write_atomic(path, (run.log_text() + seconds_line(run.volatile)).encode())
         error.args = (f"{error}; the whole log is in {folder.parent.name}/{folder.name}/{path.name}",)
+
+
+def seconds_line(volatile: Mapping[str, object]) -> str:
+    """Return the line of the log that says how long each tool took; it differs from run to run.
+
+    >>> seconds_line({"seconds": {"generator": 0.41, "aiecc": 28.3}})
+    'seconds: generator 0.41, aiecc 28.30\\n'
+    """
+    seconds = volatile.get("seconds")
+    if not isinstance(seconds, dict):
+        return ""
+    return "seconds: " + ", ".join(f"{name} {float(took):.2f}" for name, took in seconds.items()) + "\n"
 
 
 def source_digests(kernel_root: Path, kernels: Iterable[KernelObject], generation: str | None = None) -> dict[str, str]:
@@ -121,6 +142,7 @@ class _Run:
     lines: list[str] = field(default_factory=list)
     volatile: dict[str, object] = field(default_factory=dict)
     made: dict[str, str] = field(default_factory=dict)
+    ran: bool = False
 
     def all(self) -> BuiltFullElf:
         """Run every step in order."""
@@ -169,7 +191,7 @@ class _Run:
         arguments = ("-P", "-s", GENERATOR)
         run = self._tool("generator", self.toolchain.python, arguments, out_file=PRETTY, cwd=own, home=home)
         if run.exit_code != 0:
-            raise BuildFailed(f"generator: {run.ending}: {complaint(run.err)}")
+            raise self._failure("generator", run, run.err)
         self._check_left()
         return self._mlir("generator", PRETTY, run)
 
@@ -204,10 +226,16 @@ class _Run:
     def _output(self, tool: str, name: str, run: ToolRun) -> Path:
         """Return the file a step made; a missing or empty one, or a link, is a failure whatever the exit code."""
         path = self.folder / name
+        fault = ""
         if path.resolve() != path or not path.is_file():
-            raise BuildFailed(f"{tool}: exit code 0, but it wrote no {name}: {complaint(run.err or run.out)}")
-        if path.stat().st_size == 0:
-            raise BuildFailed(f"{tool}: exit code 0, but {name} is empty: {complaint(run.err or run.out)}")
+            fault = f"it wrote no {name}"
+        elif path.stat().st_size == 0:
+            fault = f"{name} is empty"
+        if fault:
+            full = self._full_disk(run)
+            if full is not None:
+                raise full
+            raise BuildFailed(f"{tool}: exit code 0, but {fault}: {complaint(run.err or run.out)}")
         self.made[name] = file_sha256(path)
         return path
 
@@ -247,7 +275,7 @@ class _Run:
         self._absent("clang++", kernel.object_name)
         run = self._tool("clang++", self.toolchain.tool("clang++"), arguments)
         if run.exit_code != 0:
-            raise BuildFailed(f"clang++: {kernel.source}: {run.ending}: {complaint(run.err)}")
+            raise self._failure("clang++", run, run.err, source=f"{kernel.source}: ")
         self._lint_object(self._output("clang++", kernel.object_name, run), kernel, design)
 
     def _lint_object(self, path: Path, kernel: KernelObject, design: Design) -> None:
@@ -283,6 +311,7 @@ class _Run:
             flags=pin.aiecc_flags,
             dynamic_loops=has_dynamic_loops(design),
             jobs=self.jobs,
+            listed=self.toolchain.record["aiecc"]["options"],
         )
         self._absent("aiecc", aiecc.SCRATCH_FOLDER, aiecc.OUTPUT_FOLDER, aiecc.OUTPUT_NAME)
         for name in (aiecc.SCRATCH_FOLDER, aiecc.OUTPUT_FOLDER):
@@ -290,14 +319,34 @@ class _Run:
         run = self._tool("aiecc", self.toolchain.tool("aiecc"), arguments)
         if run.exit_code != 0:
             raise self._failure("aiecc", run)
+        self._check_core_files(run)
         return self._output("aiecc", generation.output, run)
+
+    def _check_core_files(self, run: ToolRun) -> None:
+        """Raise when an object or ELF of a core that aiecc left in its temporary folder has nothing in it.
+
+        A linker that could not write its output leaves an empty file, and the PDI made of it loads a core with nothing.
+        """
+        folder = self.folder / aiecc.SCRATCH_FOLDER
+        for path in sorted(folder.rglob("*")):
+            core = path.suffix in (".o", ".elf") or aiecc.CORE_ELF.match(path.name)
+            if core and path.is_file() and path.stat().st_size == 0:
+                name = path.relative_to(self.folder).as_posix()
+                raise self._full_disk(run) or BuildFailed(f"aiecc: exit code 0, but {name} is empty; see the build log")
 
     def _check_elf(self, elf: Path, design: Design, generic: str, pretty: str) -> None:
         from elfkiln.targets.npu2.full_elf import check_design, read_full_elf
 
         data = elf.read_bytes()
         self.lines.append(f"full ELF {len(data)} bytes sha256:{sha256_hex(data)}")
-        check_design(read_full_elf(data), design)
+        full = read_full_elf(data)
+        check_design(full, design)
+        abi = self.toolchain.record["tools"].get(AIEBU_ASM, {}).get("abi")
+        if abi is not None and full.abi_version != abi:
+            raise BuildFailed(
+                f"full ELF: ABI version: expected {abi}, that of the installed {AIEBU_ASM}, found {full.abi_version}; "
+                "another program of that name was run"
+            )
         for name, content in (("full ELF", data), (PRETTY, pretty.encode()), (GENERIC, generic.encode())):
             for folder in self._own_folders():
                 if folder.encode() in content:
@@ -306,14 +355,24 @@ class _Run:
                         "elsewhere"
                     )
 
-    def _failure(self, tool: str, run: ToolRun) -> BuildFailed:
+    def _failure(self, tool: str, run: ToolRun, text: str = "", source: str = "") -> ElfkilnError:
+        """Return the error for a tool that failed; a full disk, in whatever words, is called that."""
+        full = self._full_disk(run)
+        if full is not None:
+            return full
         line = foreign_dialect(run.err + run.out)
         if line is not None:
             return BuildFailed(
                 f"{tool}: {line}: the design was printed by another mlir-aie generation than the one that reads it; "
                 "the toolchain's aie package and its tools do not belong together, run elfkiln toolchain status"
             )
-        return BuildFailed(f"{tool}: {run.ending}: {complaint(run.err or run.out)}")
+        return BuildFailed(f"{tool}: {source}{run.ending}: {complaint(text or run.err or run.out)}")
+
+    def _full_disk(self, run: ToolRun) -> ElfkilnError | None:
+        """Return the `Refused` of a full disk when a tool's output or the file system itself says that it is full."""
+        if FULL_DISK.search(run.err + run.out):
+            return storage_refusal(self.folder.parent, OSError(errno.ENOSPC, "No space left on device"))
+        return space_refusal(self.folder.parent)
 
     def _tool(
         self,
@@ -334,6 +393,8 @@ class _Run:
             timeout=self.timeout,
             out_file=self.folder / out_file if out_file else None,
         )
+        self.ran = True
+        run = replace(run, out=self._without_folders(run.out), err=self._without_folders(run.err))
         words = list(run.argv)
         if "-j" in words:
             words[words.index("-j") + 1] = "<jobs>"
@@ -341,7 +402,7 @@ class _Run:
         self.lines.append(f"{name}: {run.ending}")
         for label, text in (("stdout", run.out), ("stderr", run.err)):
             if text:
-                self.lines += [f"{name} {label}: {line}" for line in self._without_folders(text).splitlines()]
+                self.lines += [f"{name} {label}: {line}" for line in text.splitlines()]
         seconds = self.volatile.setdefault("seconds", {})
         assert isinstance(seconds, dict)
         seconds[name] = round(seconds.get(name, 0.0) + run.seconds, 3)
@@ -352,11 +413,14 @@ class _Run:
         return tuple(dict.fromkeys(str(path) for path in (self.folder, toolchain, toolchain.resolve())))
 
     def _without_folders(self, text: str) -> str:
+        """Return a text without the folders of this build, also where a path was cut off in front of their names."""
         build, *toolchains = self._own_folders()
         text = text.replace(build, "<build>")
         for folder in toolchains:
             text = text.replace(folder, "<toolchain>")
-        return text
+        # Relative paths and links lead here by other ways; the folder's own name is random and in no design.
+        own = re.compile(rf"(?:[^\s\"'<>:,=]*/)?{re.escape(self.folder.name)}(?![\w-])")
+        return own.sub("<build>", text) if self.folder.name.startswith(BUILD) else text
 
 
 def has_dynamic_loops(design: Design) -> bool:

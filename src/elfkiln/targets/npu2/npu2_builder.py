@@ -37,8 +37,10 @@ class NpuBuilder:
         return self.toolchain.describe()
 
     def prepare(self) -> None:
-        """Open the installed toolchain, which verifies its bytes."""
-        self.toolchain.describe()
+        """Open the installed toolchain and verify every byte of it, so that a changed one is refused once."""
+        from elfkiln.targets.npu2.install_toolchain import verify_install
+
+        verify_install(self.toolchain)
 
     def sources(self, generator: RenderedGenerator) -> Mapping[str, str]:
         """Return the digests of the microkernels, their headers, and the form of aiecc's command line."""
@@ -49,7 +51,7 @@ class NpuBuilder:
 
     def build(self, generator: RenderedGenerator, workdir: Path) -> Built:
         """Run generator, lint, Peano and aiecc in the private folder and validate the full ELF."""
-        from elfkiln.targets.npu2.driver import build_full_elf
+        from elfkiln.targets.npu2.driver import build_full_elf, seconds_line
 
         built = build_full_elf(
             generator,
@@ -58,7 +60,7 @@ class NpuBuilder:
             workdir=workdir,
             failed_logs=self.project.logs,
         )
-        return Built(built.path, built.design, built.log)
+        return Built(built.path, built.design, built.log + seconds_line(built.volatile))
 
     def check(self, elf: Path, name: ArtifactName | None, sealed: tuple[tuple[int, int], ...]) -> None:
         """Check that the file is a full ELF of main:seq whose geometry is the name's."""

@@ -16,6 +16,8 @@ from elfkiln.targets.npu2.aiecc import GENERATIONS
 
 MLIR_AIE = "mlir-aie"
 PEANO = "llvm-aie"
+AIEBU_ASM = "aiebu-asm"
+"""The assembler that puts the full ELF together; aiecc calls it by name. No wheel of mlir-aie has it: it is XRT's."""
 
 _FIELDS = frozenset(
     {

@@ -29,9 +29,10 @@ MACHINE = "EM_M32"
 INSTRUCTION_ABI = 2
 ABI_VERSIONS: dict[int, str] = {
     16: "aiebu up to 2025, and the engine's own assembler",
+    32: "aiebu between the two",
     33: "aiebu of 2026",
 }
-"""EI_ABIVERSION of config ELFs: 1.0 and 2.1, a nibble each (aiebu src/cpp/elf/aie_elf_constants.h)."""
+"""EI_ABIVERSION of config ELFs: 1.0, 2.0 and 2.1, a nibble each (aiebu src/cpp/elf/aie_elf_constants.h)."""
 
 SEGMENT_ALIGN = 16
 _HEAD = (".shstrtab", ".strtab", ".symtab")
