@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from decimal import Decimal
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -237,6 +238,215 @@ def test_controls_that_lie_too_far_apart_are_refused():
         control_tolerance(log("1402.1", "100"), log("1402.1", "1200"), log())
 
 
+# --- the engine's own line, as published ---
+
+PUBLISHED = """\
+[greedy 1] Au
+[ph] wall=4098-4286 | layers=3922-4110 (wait 3163-3316, host 537-588, ql 184-201, n=368)
+     | head=176-205 (wait 156-189)
+"""
+PUBLISHED_MS = {
+    "wall": (4098, 4286),
+    "layers": (3922, 4110),
+    "layers wait": (3163, 3316),
+    "layers host": (537, 588),
+    "layers ql": (184, 201),
+    "head": (176, 205),
+    "head wait": (156, 189),
+}
+
+
+def test_the_published_line_is_read_with_its_continuation():
+    figures = log(text=PUBLISHED).figures
+    times = {
+        f"{key} {end}": (Decimal(ms) / 1000, "s", -1)
+        for key, pair in PUBLISHED_MS.items()
+        for end, ms in zip(("lowest", "highest"), pair, strict=True)
+    }
+    assert {name: (f.value, f.measure, f.better) for name, f in figures.items()} == times | {
+        "layers n": (Decimal(368), "", 0)
+    }
+
+
+@pytest.mark.parametrize("key", PUBLISHED_MS)
+@pytest.mark.parametrize("end", [0, 1])
+def test_every_figure_of_the_published_line_is_judged(key, end):
+    """Each end of each range 4 % worse: within 5 %, not within 3 %."""
+    low, high = PUBLISHED_MS[key]
+    word = f"{low}-{high}"
+    slower = f"{low * 1.04:.2f}-{max(high, low * 1.04):.2f}" if end == 0 else f"{low}-{high * 1.04:.2f}"
+    other = log(word, slower, PUBLISHED)
+    name = f"timing {key} {('lowest', 'highest')[end]}"
+    assert name in failures(compare_figures(log(text=PUBLISHED), other, 0.03))
+    assert failures(compare_figures(log(text=PUBLISHED), other, 0.05)) == []
+    assert failures(compare_figures(other, log(text=PUBLISHED), 0.0)) == []
+
+
+def test_the_launches_of_the_published_line_are_counted():
+    other = log("n=368", "n=367", PUBLISHED)
+    assert failures(compare_figures(log(text=PUBLISHED), other, 10.0)) == ["count layers n"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "names"),
+    [
+        ("wall=4098-4286", "wall=4200", {"wall lowest": "4.2", "wall highest": "4.2"}),
+        ("\n     | head", " | head", {"head lowest": "0.176"}),
+        ("n=368)\n     |", "n=368) |\n\t|", None),
+        (
+            "\n     | head=176-205 (wait 156-189)\n",
+            "\n\t| head=176-205\n  | tail=1-2 (wait 1-2)\n",
+            {"tail wait highest": "0.002"},
+        ),
+        ("(wait 3163-3316,", "( wait  3163-3316 ,", {"layers wait lowest": "3.163"}),
+        ("4098-4286", "4098.25-4286.5", {"wall lowest": "4.09825"}),
+    ],
+)
+def test_the_published_line_in_other_spellings(old, new, names):
+    if names is None:
+        with pytest.raises(Refused, match="log line 2: expected parts key=number"):
+            log(old, new, PUBLISHED)
+        return
+    figures = log(old, new, PUBLISHED).figures
+    assert {name: figures[name].value for name in names} == {name: Decimal(value) for name, value in names.items()}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line"),
+    [
+        ("wall=4098-4286 |", "wall=4098-4286, |", 2),
+        ("wall=4098-4286", "wall=4286-4098", 2),
+        ("wall=4098-4286", "wall=4098-4286ms", 2),
+        ("wall=4098-4286", "wall=4098-", 2),
+        ("wall=4098-4286", "wall=4.0.9-4286", 2),
+        ("n=368)", "n=368", 2),
+        ("n=368)", "n=3.5)", 2),
+        ("n=368)", "n=368-369)", 2),
+        ("host 537-588", "host", 2),
+        ("host 537-588", "host 537..588", 2),
+        ("host 537-588", "wait 537-588", 2),
+        ("head=176-205", "wall=176-205", 3),
+        ("head=176-205", "head 176-205", 3),
+        ("     | head", "noise\n     | head", 4),
+        ("     | head", "[end]\n     | head", 4),
+    ],
+)
+def test_a_published_line_that_is_not_one_is_refused_with_its_line(old, new, line):
+    with pytest.raises(Refused, match=f"log line {line}: expected "):
+        log(old, new, PUBLISHED)
+
+
+def test_more_than_one_published_line_are_told_apart():
+    two = log(text=PUBLISHED + "[greedy 2] Ag\n[ph] wall=5000-6000 | head=1-2\n")
+    assert {"wall lowest", "wall lowest of line 2", "head highest of line 2"} <= set(two.figures)
+    assert failures(compare_figures(two, log(text=PUBLISHED), 10.0)) == [
+        f"timing {key} {end} of line 2" for key in ("wall", "head") for end in ("lowest", "highest")
+    ]
+
+
+# --- a tag that is no tag line is never passed over ---
+
+BEFORE = ["\x1b[32m", "12:00:01 ", "\r", "step 3\r", "\u00a0", "\u200b", "\u2060", "\ufeff", "> ", "\x00", "INFO: "]
+
+
+@pytest.mark.parametrize("before", BEFORE)
+@pytest.mark.parametrize("line", ["[greedy 9] x", "[prompt 9] x", "[ph] GU n=64 wait_ms=500", "[prof] s n=1", "[end]"])
+def test_what_stands_before_a_tag_is_refused_outside_a_text(before, line):
+    with pytest.raises(Refused, match=r"log line 4: expected a line that begins with its tag"):
+        parse_run(f"[greedy 1] Au\n[end]\n[ph] s wait_ms=5\n{before}{line}\n", "log")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[ph]GU n=64",
+        "[ph]",
+        "[PH] GU n=64",
+        "[Prof] s n=1",
+        "[ph]\u00a0GU n=64",
+        "[ph]\u200b GU n=64",
+        "[\u200bph] GU n=64",
+        "[ph\x1b[0m] GU n=64",
+        "\x1b]8;;x\x07[ph] GU n=64",
+        "[ ph ] GU n=64",
+        "\uff3bph\uff3d GU n=64",
+        "[greedy 1 ] x",
+        "[greedy] x",
+        "[greedy 2]x",
+        "[greedy 2: x",
+        "[GREEDY 2] x",
+        "[prompt two words] x",
+        "[prompts read: 3]",
+        "[END]",
+        "[end] of it",
+        "[end]x",
+        "[ph] GU\rn=64",
+    ],
+)
+def test_a_tag_in_another_form_is_refused_outside_a_text(line):
+    with pytest.raises(Refused, match="log line 3: expected "):
+        parse_run(f"[greedy 1] Au\n[end]\n{line}\n", "log")
+
+
+@pytest.mark.parametrize(
+    "line", ["[phase] 3", "ph] GU", "[profile]", "greedy 2", "[end", "[e n d]x"[:4], "\x1b[32mok\x1b[0m", ""]
+)
+def test_a_line_without_a_tag_is_still_ignored(line):
+    assert parse_run(f"{line}\n[greedy 1] Au\n[end]\n{line}\n", "log").answers == {"1": "Au"}
+
+
+@pytest.mark.parametrize("line", ["[ph] GU 1402 ms", "[ph] GU wait 1402", "[prof] step"])
+def test_a_figure_line_without_a_figure_is_refused(line):
+    with pytest.raises(Refused, match=r"log line 2: expected at least one key=number\[unit\], found "):
+        parse_run(f"[greedy 1] Au\n{line}\n", "log")
+
+
+@pytest.mark.parametrize("rest", ["GU\x1b[0m n=64", "GU\u00a0n=64", "GU n=64\u200b", "GU\u200b n=64", "GU n=64\x00"])
+def test_figures_in_characters_that_do_not_print_are_refused(rest):
+    with pytest.raises(Refused, match="log line 2: expected figures in characters that print"):
+        parse_run(f"[greedy 1] Au\n[ph] {rest}\n", "log")
+
+
+def test_a_tag_within_a_text_is_part_of_it():
+    texts = [parse_run(f"[greedy 1] Au\n\x1b[32m[ph] GU wait_ms={ms}\n[end]\n", "log") for ms in (5, 500)]
+    assert failures(compare_texts(*texts)) == ["text greedy 1"]
+
+
+def test_a_byte_order_mark_is_no_part_of_a_log():
+    runs = [parse_run(f"\ufeff[greedy 1] {text}\n[greedy 2] Au\n", "log") for text in ("Paris", "Rome")]
+    assert [run.answers["1"] for run in runs] == ["Paris", "Rome"]
+    assert failures(compare_texts(*runs)) == ["text greedy 1"]
+    assert parse_run("\ufeff" + LOG, "log") == log()
+
+
+def test_lines_that_end_in_another_way_are_told_so():
+    crlf = parse_run(LOG.replace("\n", "\r\n"), "log")
+    assert crlf.figures == log().figures
+    failed = [verdict for verdict in compare_texts(log(), crlf) if verdict.fails]
+    assert {verdict.what for verdict in failed} == {"differs in line ends alone: LF against CRLF"}
+    assert len(failed) == 4
+    assert failures(compare_texts(crlf, crlf)) == []
+    other = parse_run(LOG.replace("\n", "\r\n").replace("Paris", "Lyon"), "log")
+    (verdict,) = [entry for entry in compare_texts(log(), other) if entry.subject == "greedy 1"]
+    assert verdict.what.startswith("differs at character 1: ")
+
+
+def test_a_control_is_no_log_that_it_judges(logs, capsys, monkeypatch):
+    """Whatever the name it goes by: the same path, another spelling, a symbolic and a hard link."""
+    monkeypatch.chdir(logs)
+    (logs / "link.log").symlink_to("a.log")
+    (logs / "hard.log").hardlink_to(logs / "slow.log")
+    for control in ("a.log", "./a.log", logs / "a.log", "link.log", "slow.log", "hard.log"):
+        for pair in ((control, "c1.log"), ("c1.log", control)):
+            code, out, err = run(capsys, "a.log", "slow.log", "--control", *pair)
+            assert (code, out) == (2, "")
+            expected = "control logs: expected two more runs of the first log's build"
+            assert err.startswith(f"elfkiln: {expected}, found {Path(control)}")
+    code, _, err = run(capsys, "a.log", "slow.log", "--control", "c1.log", "c1.log")
+    assert (code, err.endswith("found c1.log, which is c1.log\n")) == (2, True)
+    assert run(capsys, "a.log", "slow.log", "--control", "c1.log", "none.log")[0] == 2
+
+
 def test_nothing_measured_is_nothing_judged():
     bare = parse_run("[greedy 1] a\n", "bare")
     with pytest.raises(Refused, match=r"timings: expected \[ph\] or \[prof\] figures in the logs, found none"):
@@ -276,7 +486,7 @@ def test_any_text_is_a_run_or_a_refusal(text):
 
 def test_the_gate_tests_itself():
     cases = self_test()
-    assert len(cases) == 14
+    assert len(cases) == 17
     assert all(right for _, right in cases)
 
 
@@ -285,6 +495,9 @@ def logs(tmp_path):
     """A.log, a copy, one 4 % slower, and one with another text."""
     texts = {
         "a": LOG,
+        "c1": LOG,
+        "c2": LOG,
+        "c3": LOG.replace("1402.1", "1458.1"),
         "same": LOG,
         "slow": LOG.replace("1402.1", "1458.1"),
         "text": LOG.replace("Paris", "Lyon"),
@@ -317,10 +530,13 @@ def test_the_verb_refuses_timings_without_tolerance_or_controls(logs, capsys):
         ("slow", ("--texts",), 0),
         ("text", ("--texts",), 1),
         ("text", ("--tol", "50"), 1),
-        ("slow", ("--control", "a.log", "same.log"), 1),
-        ("slow", ("--control", "a.log", "slow.log"), 0),
-        ("slow", ("--control", "a.log", "text.log"), 2),
-        ("slow", ("--control", "a.log"), 2),
+        ("slow", ("--control", "c1.log", "c2.log"), 1),
+        ("slow", ("--control", "c1.log", "c3.log"), 0),
+        ("slow", ("--control", "c1.log", "text.log"), 2),
+        ("slow", ("--control", "c1.log"), 2),
+        ("slow", ("--control", "a.log", "c3.log"), 2),
+        ("slow", ("--control", "c1.log", "slow.log"), 2),
+        ("slow", ("--control", "c1.log", "c1.log"), 2),
         ("slow", ("--tol", "-1"), 2),
         ("slow", ("--tol", "nan"), 2),
         ("slow", ("--tol", "five"), 2),
@@ -343,7 +559,7 @@ def test_the_verb_prints_json_and_tests_itself(logs, capsys):
     assert (code, data["passed"]) == (1, False)
     assert [entry["subject"] for entry in data["compared"] if entry["fails"]] == ["GU wait_ms"]
     code, out, _ = run(capsys, "--self-test")
-    assert (code, out.count("ok ")) == (0, 14)
+    assert (code, out.count("ok ")) == (0, 17)
     assert json.loads(run(capsys, "--self-test", "--json")[1])["passed"]
     assert run(capsys)[0] == 2
 
@@ -351,18 +567,18 @@ def test_the_verb_prints_json_and_tests_itself(logs, capsys):
 @pytest.mark.parametrize(
     ("words", "code"),
     [
-        (("--control", "a.log", "slow.log", "a.log", "slow.log"), 0),
-        (("--control", "a.log", "same.log", "a.log", "slow.log"), 1),
-        (("--control=a.log", "same.log", "a.log", "slow.log"), 1),
-        (("a.log", "slow.log", "--control", "a.log", "slow.log"), 0),
-        (("--control", "a.log", "same.log", "a.log"), 2),
+        (("--control", "c1.log", "c3.log", "a.log", "slow.log"), 0),
+        (("--control", "c1.log", "c2.log", "a.log", "slow.log"), 1),
+        (("--control=c1.log", "c2.log", "a.log", "slow.log"), 1),
+        (("a.log", "slow.log", "--control", "c1.log", "c3.log"), 0),
+        (("--control", "c1.log", "c2.log", "a.log"), 2),
         (("--tol", "3", "--control", "a.log", "same.log", "a.log", "same.log"), 2),
         (("--tol", "5", "a.log", "slow.log"), 0),
     ],
 )
 def test_doit_takes_controls_too(logs, words, code):
     words = [str(logs / word) if word.endswith(".log") and "=" not in word else word for word in words]
-    words = [word.replace("=a.log", f"={logs / 'a.log'}") for word in words]
+    words = [word.replace("=c1.log", f"={logs / 'c1.log'}") for word in words]
     doit = [sys.executable, "-m", "doit", "-f", str(CHECKOUT / "dodo.py"), "compare-runs", *words]
     found = subprocess.run(doit, cwd=CHECKOUT, capture_output=True, text=True, check=False)
     assert found.returncode == code, found.stderr

@@ -15,6 +15,7 @@ from elfkiln.studies.compare_runs import (
     compare_texts,
     control_tolerance,
     read_run,
+    refuse_own_controls,
     self_test,
 )
 
@@ -36,7 +37,9 @@ def run(arguments: Arguments) -> int:
     if "--tol" in arguments.valued:
         verdicts += compare_figures(one, other, _percent(arguments.valued["--tol"]))
     elif "--control" in arguments.paired:
-        first, second = (read_run(Path(word)) for word in arguments.paired["--control"])
+        controls = [Path(word) for word in arguments.paired["--control"]]
+        refuse_own_controls([Path(word) for word in arguments.words], controls)
+        first, second = (read_run(path) for path in controls)
         verdicts += compare_figures(one, other, control_tolerance(first, second, one))
     failed = [verdict for verdict in verdicts if verdict.fails]
     if arguments.json:

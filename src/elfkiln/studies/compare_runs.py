@@ -6,34 +6,55 @@ Accepted lines of a log (the engine's own format is only partly published; docs/
     [greedy <id>] text        what the engine answered; further lines belong to it until the next tag of this list
     [greedy <id> json] "..."  the same as one JSON string, for texts that hold tags; so for prompts
     [ph] <label> key=value    figures of one phase, e.g. [ph] GU n=128 wait_ms=1402.1 GB/s=8.13
+    [ph] wall=4098-4286 | ... the engine's own line of a step, as published: milliseconds, lowest and highest
     [prof] <label> key=value  figures of a step
     [end]                     ends a text
 
-Lines end at a line feed and at nothing else. Any line outside a text that begins otherwise is ignored.
+Lines end at a line feed and at nothing else. A line outside a text that has none of these tags in it is ignored; one
+that has, and is not of this list, is refused: what it says would be lost.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import os
 import re
-from collections.abc import Mapping
+import unicodedata
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 
 from elfkiln.errors import ElfkilnError, Refused, brief, refusal
+from elfkiln.io.reading import read_text
 
 MAX_LOG_BYTES = 64 * 1024 * 1024
 MAX_TOLERANCE = 10.0
 """The widest tolerance that still judges something, as a fraction: eleven times as slow."""
 
 _TEXT_TAG = re.compile(
-    r"\s*\[(?P<kind>prompt|greedy)\s+(?P<id>[A-Za-z0-9_.:-]+)(?P<json>\s+json)?\](?: (?P<text>.*)|(?P<blank>\s*))",
+    r"[ \t]*\[(?P<kind>prompt|greedy)[ \t]+(?P<id>[A-Za-z0-9_.:-]+)(?P<json>[ \t]+json)?\]"
+    r"(?: (?P<text>.*)|(?P<blank>[ \t\r]*))",
     re.ASCII | re.DOTALL,
 )
-_FIGURE_TAG = re.compile(r"\s*\[(ph|prof)\]\s+(.*)", re.ASCII | re.DOTALL)
-_END_TAG = re.compile(r"\s*\[end\]\s*", re.ASCII)
+_FIGURE_TAG = re.compile(r"[ \t]*\[(?:ph|prof)\][ \t]+(?P<rest>[^\r]*)\r?", re.ASCII | re.DOTALL)
+_END_TAG = re.compile(r"[ \t]*\[end\][ \t]*\r?", re.ASCII)
+_ENGINE_LINE = re.compile(r"wall=(?:.*[-|()].*|[0-9.]+\s*)", re.ASCII | re.DOTALL)
+_CONTINUED = re.compile(r"[ \t]+\|(?P<rest>[^\r]*)\r?", re.ASCII | re.DOTALL)
+
+# What has one of the tags in it, whatever stands before, behind or between: compared without the case, and without
+# what a terminal does not show.
+_ANY_TAG = re.compile(r"\[(?:ph|prof|end)\]|\[(?:greedy|prompt)")
+_ESCAPE = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
+_UNSEEN = ("Cc", "Cf", "Zs", "Zl", "Zp", "Mn", "Me", "Co", "Cs")
+
+# The engine's line of a step: parts `key=RANGE (item, item)` between bars; an item is `name RANGE` or `name=COUNT`.
+_PART = re.compile(
+    r"(?P<key>[A-Za-z][A-Za-z0-9_]*)=(?P<range>[0-9.]+(?:-[0-9.]+)?)(?:\s*\((?P<items>[^()]*)\))?", re.ASCII
+)
+_ITEM = re.compile(r"(?P<key>[A-Za-z][A-Za-z0-9_]*)(?P<joint>=|\s+)(?P<range>[0-9.]+(?:-[0-9.]+)?)", re.ASCII)
+_LINE_END = re.compile(r"\r(?=\n|\Z)")
 _FIGURE = re.compile(r"([A-Za-z][A-Za-z0-9_./%-]*)=([-+]?[0-9.]+(?:[eE][-+]?[0-9]+)?)([A-Za-z/%]*)", re.ASCII)
 
 _TIMES = {"ns": -9, "us": -6, "ms": -3, "s": 0, "sec": 0, "seconds": 0}
@@ -118,60 +139,111 @@ class Verdict:
 def read_run(path: Path) -> Run:
     """Read an engine log, known in messages by its path as given.
 
-    Raises `Refused` for a file that is absent, too long, not text, or has no greedy text.
+    Raises `Refused` for a file that is absent, no regular file, too long, not text, or has no greedy text.
     """
-    name = brief(path, 4096)
-    try:
-        if not path.is_file():
-            raise Refused(f"{name}: missing" if not path.exists() else f"{name}: not a file")
-        with path.open("rb") as stream:
-            data = stream.read(MAX_LOG_BYTES + 1)
-    except (OSError, ValueError) as error:
-        raise Refused(f"{name}: {getattr(error, 'strerror', None) or error}") from error
-    if len(data) > MAX_LOG_BYTES:
-        raise refusal(name, expected=f"at most {MAX_LOG_BYTES} bytes", found="a longer log")
-    try:
-        return parse_run(data.decode("utf-8"), name)
-    except UnicodeDecodeError as error:
-        raise refusal(name, expected="UTF-8 text", found=f"byte {error.start} is not UTF-8") from error
+    return parse_run(read_text(path, limit=MAX_LOG_BYTES), brief(path, 4096))
+
+
+def refuse_own_controls(logs: Sequence[Path], controls: Sequence[Path]) -> None:
+    """Refuse a control that is one of the logs it judges, or the other control: it would prove nothing.
+
+    Links count as the file they lead to.
+    """
+    for index, control in enumerate(controls):
+        for other in (*logs, *controls[:index]):
+            if os.path.exists(control) and os.path.exists(other) and os.path.samefile(control, other):
+                found = f"{brief(control)}, which is {brief(other)}"
+                raise refusal("control logs", expected="two more runs of the first log's build", found=found)
 
 
 def parse_run(text: str, name: str) -> Run:
-    """Read the text of a log; `name` stands for it in messages.
+    """Read the text of a log; `name` stands for it in messages. A byte-order mark at its start is no part of it.
 
-    Raises `Refused` for a repeated id or figure, a figure that is no finite number, and a log that proves nothing:
-    no greedy text at all, or an empty one.
+    Raises `Refused` for a repeated id or figure, a figure that is no finite number, a line outside a text that has a
+    tag in it and is no line of the grammar, and a log that proves nothing: no greedy text at all, or an empty one.
     """
-    texts: dict[tuple[str, str], list[str]] = {}
-    figures: dict[str, Figure] = {}
-    current: list[str] | None = None
+    log = _Log(name)
     # Not splitlines(): a text may hold the other characters that it takes for line ends.
-    for number, line in enumerate(text.removesuffix("\n").split("\n"), 1):
-        tag, figure = _TEXT_TAG.fullmatch(line), _FIGURE_TAG.fullmatch(line)
+    for number, line in enumerate(text.removeprefix("\ufeff").removesuffix("\n").split("\n"), 1):
+        log.take(number, line)
+    return log.run()
+
+
+class _Log:
+    """Takes the lines of one log."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.texts: dict[tuple[str, str], list[str]] = {}
+        self.figures: dict[str, Figure] = {}
+        self.open_text: list[str] | None = None
+        self.engine_lines = 0
+        self.in_engine_line = False
+
+    def take(self, number: int, line: str) -> None:
+        """Take the next line."""
+        continues, self.in_engine_line = self.in_engine_line, False
+        tag, figure, more = _TEXT_TAG.fullmatch(line), _FIGURE_TAG.fullmatch(line), _CONTINUED.fullmatch(line)
         if tag:
-            place = (str(tag["kind"]), str(tag["id"]))
-            if place in texts:
-                raise _refuse(name, number, expected=f"[{' '.join(place)}] once", found="it again")
-            first = tag["blank"] if tag["text"] is None else tag["text"]
-            current = texts[place] = [first]
-            if tag["json"]:
-                texts[place] = [_decoded(first, name, number, place)]
-                current = None
+            self.take_text(number, tag)
         elif figure:
-            current = None
-            _take_figures(figures, figure[2], name, number)
+            self.open_text = None
+            self.take_figures(number, figure["rest"])
         elif _END_TAG.fullmatch(line):
-            current = None
-        elif current is not None:
-            current.append(line)
-    prompts = {key: "\n".join(lines) for (sort, key), lines in texts.items() if sort == "prompt"}
-    answers = {key: "\n".join(lines) for (sort, key), lines in texts.items() if sort == "greedy"}
-    if not answers:
-        raise refusal(name, expected="at least one [greedy <id>] text", found="none")
-    for prompt, answer in answers.items():
-        if not answer.strip():
-            raise refusal(f"{name}: [greedy {prompt}]", expected="a text", found="nothing")
-    return Run(name, prompts, answers, figures)
+            self.open_text = None
+        elif self.open_text is not None:
+            self.open_text.append(line)
+        elif more and continues:
+            self.take_engine_line(number, more["rest"])
+        elif more and _PART.match(more["rest"].strip()):
+            expected = "a [ph] wall=... line before its continuation"
+            raise _refuse(self.name, number, expected=expected, found=brief(repr(line), 80))
+        elif _has_tag(line):
+            expected = "a line that begins with its tag and a space behind it, or no tag"
+            raise _refuse(self.name, number, expected=expected, found=brief(repr(line), 80))
+
+    def take_text(self, number: int, tag: re.Match[str]) -> None:
+        place = (str(tag["kind"]), str(tag["id"]))
+        if place in self.texts:
+            raise _refuse(self.name, number, expected=f"[{' '.join(place)}] once", found="it again")
+        first = tag["blank"] if tag["text"] is None else tag["text"]
+        self.open_text = self.texts[place] = [first]
+        if tag["json"]:
+            self.texts[place] = [_decoded(first, self.name, number, place)]
+            self.open_text = None
+
+    def take_figures(self, number: int, rest: str) -> None:
+        if not rest.replace("\t", " ").isprintable():
+            expected = "figures in characters that print"
+            raise _refuse(self.name, number, expected=expected, found=brief(repr(rest), 80))
+        if _ENGINE_LINE.fullmatch(rest):
+            self.engine_lines += 1
+            self.take_engine_line(number, rest)
+        else:
+            for subject, figure in _figures(rest, self.name, number):
+                self.keep(number, subject, figure)
+
+    def take_engine_line(self, number: int, rest: str) -> None:
+        self.in_engine_line = True
+        nth = f" of line {self.engine_lines}" if self.engine_lines > 1 else ""
+        for subject, figure in _engine_figures(rest, self.name, number):
+            self.keep(number, f"{subject}{nth}", figure)
+
+    def keep(self, number: int, subject: str, figure: Figure) -> None:
+        if subject in self.figures:
+            raise _refuse(self.name, number, expected=f"{subject} once", found="it again")
+        self.figures[subject] = figure
+
+    def run(self) -> Run:
+        """Return the run, once the lines are at their end."""
+        prompts = {key: "\n".join(lines) for (sort, key), lines in self.texts.items() if sort == "prompt"}
+        answers = {key: "\n".join(lines) for (sort, key), lines in self.texts.items() if sort == "greedy"}
+        if not answers:
+            raise refusal(self.name, expected="at least one [greedy <id>] text", found="none")
+        for prompt, answer in answers.items():
+            if not answer.strip():
+                raise refusal(f"{self.name}: [greedy {prompt}]", expected="a text", found="nothing")
+        return Run(self.name, prompts, answers, self.figures)
 
 
 def compare_texts(one: Run, other: Run) -> tuple[Verdict, ...]:
@@ -271,6 +343,11 @@ def self_test() -> tuple[tuple[str, bool], ...]:
     fewer = parse_run(log.format(ms="100.0").replace("n=368", "n=367"), "fewer")
     quoted = parse_run(log.format(ms="100.0").replace("a b c", '"a b c"'), "quoted")
     milliseconds = parse_run(log.format(ms="100.0").replace("0.8s", "800ms"), "milliseconds")
+    engine = (
+        "[greedy 1] a b c\n[ph] wall=4098-4286 | layers=3922-4110 (wait 3163-3316, n=368)\n     | head=176-{head}\n"
+    )
+    step = parse_run(engine.format(head=205), "step")
+    slower_head = parse_run(engine.format(head=405), "slower head")
     without_unit = parse_run(log.format(ms="100.0").replace("0.8s", "0.8"), "without unit")
     unmeasured = parse_run("[prompt 1] hello\n[greedy 1] a b c\n", "unmeasured")
 
@@ -299,14 +376,26 @@ def self_test() -> tuple[tuple[str, bool], ...]:
         ("a figure in one log alone fails", fails(compare_figures(base, unmeasured, 1.0))),
         ("controls 4 % apart let 4 % pass", not fails(compare_figures(base, slower, controls))),
         ("controls that agree let nothing pass", fails(compare_figures(base, slower, steady))),
+        ("the engine's own line is judged", fails(compare_figures(step, slower_head, 0.5))),
+        ("a tag behind a time stamp is refused", refuses("[greedy 1] a\n[end]\n12:00 [ph] GU wait_ms=5\n")),
+        ("a tag in colour is refused", refuses("\x1b[32m[greedy 1] a\n[greedy 2] b\n")),
         ("a log without greedy text is refused", refuses("[ph] GU n=1\n")),
         ("an empty greedy text is refused", refuses("[greedy 1]\n")),
     )
 
 
-def _take_figures(figures: dict[str, Figure], rest: str, name: str, number: int) -> None:
+def _has_tag(line: str) -> bool:
+    """Return whether a line has a tag in it, seen or not: with colours, marks or spaces in between, in any case."""
+    seen = unicodedata.normalize("NFKC", _ESCAPE.sub("", line))
+    return _ANY_TAG.search("".join(c for c in seen if unicodedata.category(c) not in _UNSEEN).casefold()) is not None
+
+
+def _figures(rest: str, name: str, number: int) -> Iterator[tuple[str, Figure]]:
+    """Yield label with key, and figure, of a line `LABEL key=number[unit] ...`."""
     words = rest.split()
     label = " ".join(word for word in words if "=" not in word)
+    if not any("=" in word for word in words):
+        raise _refuse(name, number, expected="at least one key=number[unit]", found=brief(repr(rest), 80))
     for word in words:
         if "=" not in word:
             continue
@@ -318,10 +407,48 @@ def _take_figures(figures: dict[str, Figure], rest: str, name: str, number: int)
         except ValueError as error:
             expected = "key=number[unit], the number finite, one unit"
             raise _refuse(name, number, expected=expected, found=f"{brief(word, 60)} ({brief(error, 60)})") from error
-        subject = f"{label} {match[1]}".strip()
-        if subject in figures:
-            raise _refuse(name, number, expected=f"{subject} once", found="it again")
-        figures[subject] = figure
+        yield f"{label} {match[1]}".strip(), figure
+
+
+def _engine_figures(rest: str, name: str, number: int) -> Iterator[tuple[str, Figure]]:
+    """Yield the figures of the engine's own line, or of its continuation: times are milliseconds, n a count.
+
+    A range is the lowest and the highest of the run: two figures, each of which is judged.
+    """
+    parts = rest.split("|")
+    if not parts[0].strip() and len(parts) > 1:
+        parts = parts[1:]
+    for part in parts:
+        match = _PART.fullmatch(part.strip())
+        if match is None:
+            expected = "parts key=number[-number] (name number[-number], n=count) between bars"
+            raise _refuse(name, number, expected=expected, found=brief(repr(part.strip()), 80))
+        yield from _range(match["key"], match["range"], name, number)
+        for item in match["items"].split(",") if match["items"] is not None else ():
+            inner = _ITEM.fullmatch(item.strip())
+            if inner is None:
+                expected = "name number[-number] or n=count in brackets"
+                raise _refuse(name, number, expected=expected, found=brief(repr(item.strip()), 80))
+            subject = f"{match['key']} {inner['key']}"
+            if inner["joint"] != "=":
+                yield from _range(subject, inner["range"], name, number)
+            elif inner["range"].isdigit():
+                yield subject, Figure.of(inner["key"], inner["range"], "")
+            else:
+                raise _refuse(name, number, expected=f"a count as {subject}", found=inner["range"])
+
+
+def _range(subject: str, text: str, name: str, number: int) -> Iterator[tuple[str, Figure]]:
+    low, bar, high = text.partition("-")
+    try:
+        ends = [Figure.of(subject, end, "ms") for end in (low, high if bar else low)]
+    except ValueError:
+        expected = f"{subject} as number[-number] of milliseconds"
+        raise _refuse(name, number, expected=expected, found=brief(text, 60)) from None
+    if ends[0].value > ends[1].value:
+        raise _refuse(name, number, expected=f"{subject} from its lowest to its highest", found=brief(text, 60))
+    yield f"{subject} lowest", ends[0]
+    yield f"{subject} highest", ends[1]
 
 
 def _decoded(text: str, name: str, number: int, place: tuple[str, str]) -> str:
@@ -345,6 +472,10 @@ def _refuse_nothing(run: Run) -> None:
 
 
 def _first_difference(one: str, other: str) -> str:
+    if _LINE_END.sub("", one) == _LINE_END.sub("", other):
+        ends = ("CRLF" if _LINE_END.search(text) else "LF" for text in (one, other))
+        mine, theirs = ends
+        return f"differs in line ends alone: {mine} against {theirs}"
     at = next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
     mine, theirs = (brief(repr(text[at : at + 24]), 60) for text in (one, other))
     return f"differs at character {at}: {mine} against {theirs}"
