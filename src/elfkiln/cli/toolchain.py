@@ -70,15 +70,17 @@ def _mirror(project: Project, arguments: Arguments) -> int:
 
 
 def _bump(project: Project, arguments: Arguments) -> int:
-    from elfkiln.work.bump import bump, write_candidate
+    from elfkiln.targets.npu2.candidate_lock import write_candidate
+    from elfkiln.work.bump import bump
 
     wheels, out = arguments.keys.get("wheels"), arguments.keys.get("out")
     if not wheels or not out:
         raise Refused("toolchain bump: takes wheels=<files or a folder, comma between them> and out=<file>")
-    candidate = bump(project, [Path(word) for word in wheels.split(",") if word])
-    write_candidate(candidate, Path(out), overwrite="--overwrite" in arguments.flags)
+    found = bump(project, [Path(word) for word in wheels.split(",") if word])
+    candidate = found.lock
+    write_candidate(candidate.text, Path(out), overwrite="--overwrite" in arguments.flags)
     if arguments.json:
-        print_json({"out": out, **candidate.to_json()})
+        print_json({"out": out, **found.to_json()})
         return EXIT_DONE
     print(f"candidate {out}: toolchain npu2 {candidate.digest[:12]}, was {candidate.digest_before[:12]}")
     for change in candidate.changes:
@@ -86,13 +88,13 @@ def _bump(project: Project, arguments: Arguments) -> int:
     if candidate.digest == candidate.digest_before:
         print("nothing changes")
     else:
-        print(f"{candidate.recipes} recipes would change, under {len(candidate.names)} names of registry.yaml")
-    for name in candidate.names:
+        print(f"{found.recipes} recipes would change, under {len(found.names)} names of registry.yaml")
+    for name in found.names:
         print(f"  {name}")
-    if candidate.models:
-        many = "model" if candidate.models == 1 else f"{candidate.models} models"
-        print(f"{candidate.unbuilt} of {candidate.wanted} names of the {many} below plans/ have no npu2 recipe yet")
-    for note in candidate.notes:
+    if found.models:
+        many = "model" if found.models == 1 else f"{found.models} models"
+        print(f"{found.unbuilt} of {found.wanted} names of the {many} below plans/ have no npu2 recipe yet")
+    for note in found.notes:
         print(f"note: {note}")
     return EXIT_DONE
 

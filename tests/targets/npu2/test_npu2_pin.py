@@ -9,7 +9,7 @@ import pytest
 
 from elfkiln.errors import Refused
 from elfkiln.store.toolchain_lock import TargetPin, read_lock
-from elfkiln.targets.npu2.pin import WheelName, normalized, read_pin
+from elfkiln.targets.npu2.pin import WheelName, read_pin
 
 CHECKOUT = Path(__file__).resolve().parents[3]
 
@@ -119,7 +119,7 @@ WRONG = {
     ),
     "outside tool without a digest": (
         lambda t: change(t, "outside_tools", {"x": {"file": "/bin/x"}}),
-        "outside_tools.x: expected the fields file sha256, found no sha256",
+        "outside_tools.x: expected the fields abi file sha256, found no sha256",
     ),
     "outside tool listed twice": (
         lambda t: change(t, "outside_tools", {"opt": {"file": "/bin/opt", "sha256": "0" * 64}}),
@@ -137,6 +137,14 @@ WRONG = {
     "size": (lambda t: t["wheels"][2].update(size=0), "size: expected a positive integer"),
     "size a boolean": (lambda t: t["wheels"][2].update(size=True), "size: expected a positive integer"),
     "file of another version": (lambda t: t["wheels"][0].update(version="1.4.2"), "expected a file of mlir-aie 1.4.2"),
+    "version no version": (
+        lambda t: t["wheels"][0].update(version="one", file="mlir_aie-one-py3-none-any.whl"),
+        "expected a file name <name>-<version>",
+    ),
+    "outside tool of another ABI": (
+        lambda t: change(t, "outside_tools", {"x": {"file": "/bin/x", "sha256": "0" * 64, "abi": 34}}),
+        "outside_tools.x.abi: expected one of 16, 32, 33, found 34",
+    ),
     "file a path": (lambda t: t["wheels"][0].update(file="../x-1-py3-none-any.whl"), "expected a file name"),
     "file no wheel": (lambda t: t["wheels"][0].update(file="mlir_aie-1.4.3.tar.gz"), "expected a file name"),
     "url of another file": (
@@ -191,7 +199,3 @@ def test_a_package_inside_another_wheel_is_not_pinned_again(table):
 )
 def test_tags_say_which_python_a_wheel_is_for(file, version, fits):
     assert WheelName.parse(file).fits_python(version) is fits
-
-
-def test_names_compare_as_an_index_compares_them():
-    assert {normalized(name) for name in ("ml_dtypes", "ML.dtypes", "ml--dtypes")} == {"ml-dtypes"}

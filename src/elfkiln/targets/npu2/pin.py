@@ -9,10 +9,15 @@ from pathlib import PurePosixPath
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from packaging.tags import Tag, compatible_tags, cpython_tags
+from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
+from packaging.version import InvalidVersion, Version
+
 from elfkiln.errors import Refused, refusal
 from elfkiln.store.blobs import check_digest
 from elfkiln.store.toolchain_lock import TargetPin
 from elfkiln.targets.npu2.aiecc import GENERATIONS
+from elfkiln.targets.npu2.full_elf.sections import ABI_VERSIONS
 
 MLIR_AIE = "mlir-aie"
 PEANO = "llvm-aie"
@@ -39,37 +44,40 @@ _FIELDS = frozenset(
 _OPTIONAL = frozenset({"outside_tools"})
 _WHEEL_FIELDS = frozenset({"name", "version", "file", "url", "sha256", "size"})
 _NEEDED_TOOLS = ("aiecc", "aie-opt", "clang++")
-_WHEEL_NAME = re.compile(
-    r"(?P<name>[A-Za-z0-9_.]+)-(?P<version>[A-Za-z0-9_.!+]+)(-(?P<build>[0-9][A-Za-z0-9_.]*))?"
-    r"-(?P<python>[A-Za-z0-9_.]+)-(?P<abi>[A-Za-z0-9_.]+)-(?P<platform>[A-Za-z0-9_.]+)\.whl",
-    re.ASCII,
-)
 
 
 @dataclass(frozen=True, slots=True)
 class WheelName:
-    """A wheel's file name taken apart (the binary distribution format): normalized name, version and its tags."""
+    """A wheel's file name taken apart: name and version in their normal forms, and its tags."""
 
     name: str
     version: str
-    pythons: tuple[str, ...]
-    abis: tuple[str, ...]
-    platforms: tuple[str, ...]
+    tags: frozenset[Tag]
 
     @classmethod
     def parse(cls, file: str) -> WheelName:
         """Read a file name; `Refused` when it is not one of a wheel.
 
-        >>> WheelName.parse("llvm_aie-22.0.0+02be6fd8-py3-none-manylinux_2_27_x86_64.manylinux_2_28_x86_64.whl")
-        ... # doctest: +NORMALIZE_WHITESPACE
-        WheelName(name='llvm-aie', version='22.0.0+02be6fd8', pythons=('py3',), abis=('none',),
-                  platforms=('manylinux_2_27_x86_64', 'manylinux_2_28_x86_64'))
+        >>> name = WheelName.parse("llvm_aie-22.0.0+02be6fd8-py3-none-manylinux_2_27_x86_64.manylinux_2_28_x86_64.whl")
+        >>> name.name, name.version, name.platforms
+        ('llvm-aie', '22.0.0+02be6fd8', ('manylinux_2_27_x86_64', 'manylinux_2_28_x86_64'))
         """
-        match = _WHEEL_NAME.fullmatch(file)
-        if match is None:
-            raise refusal("wheel", expected="a file name <name>-<version>-<python>-<abi>-<platform>.whl", found=file)
-        python, abi, platform = (tuple(match[part].split(".")) for part in ("python", "abi", "platform"))
-        return cls(normalized(match["name"]), match["version"], python, abi, platform)
+        try:
+            name, version, _, tags = parse_wheel_filename(file)
+        except InvalidWheelFilename:
+            expected = "a file name <name>-<version>-<python>-<abi>-<platform>.whl"
+            raise refusal("wheel", expected=expected, found=file) from None
+        return cls(name, str(version), tags)
+
+    @property
+    def abis(self) -> tuple[str, ...]:
+        """The ABIs it is for."""
+        return tuple(sorted({tag.abi for tag in self.tags}))
+
+    @property
+    def platforms(self) -> tuple[str, ...]:
+        """The platforms it is for."""
+        return tuple(sorted({tag.platform for tag in self.tags}))
 
     def fits_python(self, version: str) -> bool:
         """Whether the tags allow CPython `version` ("3.12"): its own tag, an older abi3, or pure Python.
@@ -80,15 +88,13 @@ class WheelName:
         False
         """
         major, minor = (int(part) for part in version.split("."))
-        for tag in self.pythons:
-            match = re.fullmatch(r"(cp|py)([0-9])([0-9]*)", tag)
-            if match is None or int(match[2]) != major:
-                continue
-            tagged = int(match[3]) if match[3] else 0
-            exact = match[1] == "py" or "abi3" in self.abis or "none" in self.abis
-            if tagged == minor or (exact and tagged <= minor):
-                return True
-        return False
+        interpreter = f"cp{major}{minor}"
+        # Whether this machine has the platform is for pip to say.
+        supported = {
+            *cpython_tags((major, minor), [interpreter], self.platforms),
+            *compatible_tags((major, minor), interpreter, self.platforms),
+        }
+        return not self.tags.isdisjoint(supported)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,11 +120,15 @@ class Tool:
 
 @dataclass(frozen=True, slots=True)
 class OutsideTool:
-    """A binary no wheel holds, taken from where the machine has it: its absolute path and the sha256 it must have."""
+    """A binary no wheel holds, taken from where the machine has it: its absolute path and the sha256 it must have.
+
+    `abi` is the ABI version of the full ELFs that it makes, where the lock says it (of aiebu-asm: 16, 32 or 33).
+    """
 
     name: str
     file: str
     sha256: str
+    abi: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,15 +160,6 @@ class Npu2Pin:
     def describe(self) -> str:
         """Return the two wheels that make the ELFs, e.g. `mlir-aie 1.4.3, llvm-aie 22.0.0.2026092301+02be6fd8`."""
         return ", ".join(f"{wheel.name} {wheel.version}" for wheel in (self.wheel(MLIR_AIE), self.wheel(PEANO)))
-
-
-def normalized(name: str) -> str:
-    """Return a package name as indexes compare it (PEP 503).
-
-    >>> normalized("ml_dtypes")
-    'ml-dtypes'
-    """
-    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def read_pin(pin: TargetPin) -> Npu2Pin:
@@ -201,6 +202,18 @@ def read_pin(pin: TargetPin) -> Npu2Pin:
     )
 
 
+def normal_version(version: str) -> str:
+    """Return a version in its normal form, as file names and indexes are compared; any other text as it is.
+
+    >>> normal_version("1.4.3-rc1"), normal_version("22.0.0.2026092301+02BE6fd8")
+    ('1.4.3rc1', '22.0.0.2026092301+02be6fd8')
+    """
+    try:
+        return str(Version(version))
+    except InvalidVersion:
+        return version
+
+
 def read_wheel(where: str, row: object) -> Wheel:
     """Read one row of `wheels`; its file name must say the same package and version as its fields."""
     if not isinstance(row, dict):
@@ -208,7 +221,7 @@ def read_wheel(where: str, row: object) -> Wheel:
     _only_fields(where, row, _WHEEL_FIELDS, optional=frozenset({"url", "size"}))
     name, version, file = (_text(where, row, field) for field in ("name", "version", "file"))
     parts = WheelName.parse(file)
-    if (parts.name, parts.version) != (name, version):
+    if (parts.name, parts.version) != (name, normal_version(version)):
         raise refusal(f"{where}: {file}", expected=f"a file of {name} {version}", found=f"{parts.name} {parts.version}")
     url, size = row.get("url"), row.get("size")
     if url is not None:
@@ -231,7 +244,7 @@ def _read_wheels(where: str, table: Mapping[str, Any], inside: tuple[str, ...]) 
     for name in names:
         if names.count(name) > 1:
             raise refusal(f"{where}.wheels", expected="one wheel per package", found=f"{names.count(name)} of {name}")
-        if name in map(normalized, inside):
+        if name in {str(canonicalize_name(other)) for other in inside}:
             raise Refused(
                 f"{where}.wheels: {name} is listed in inside_wheels too; its own wheel would install a second copy "
                 "over the one inside another wheel, take one of the two out"
@@ -262,13 +275,16 @@ def _read_outside_tools(where: str, table: Mapping[str, Any]) -> tuple[OutsideTo
         place = f"{where}.outside_tools.{name}"
         if not isinstance(row, dict):
             raise refusal(place, expected="a table of file and sha256", found=row)
-        _only_fields(place, row, frozenset({"file", "sha256"}))
+        _only_fields(place, row, frozenset({"file", "sha256", "abi"}), optional=frozenset({"abi"}))
         file = _text(place, row, "file")
         if not PurePosixPath(file).is_absolute():
             raise refusal(f"{place}.file", expected="an absolute path", found=file)
         if name in table["tools"] or name in table["linked_tools"] or "/" in name:
             raise refusal(place, expected="a plain name that no other table has", found=name)
-        tools.append(OutsideTool(name, file, check_digest(_text(place, row, "sha256"), f"{place}.sha256")))
+        abi = row.get("abi")
+        if abi is not None and (type(abi) is not int or abi not in ABI_VERSIONS):
+            raise refusal(f"{place}.abi", expected="one of " + ", ".join(map(str, ABI_VERSIONS)), found=abi)
+        tools.append(OutsideTool(name, file, check_digest(_text(place, row, "sha256"), f"{place}.sha256"), abi))
     return tuple(tools)
 
 
