@@ -1,0 +1,121 @@
+"""Attestations: in-toto statements about an ELF's digest, kept as OCI referrers of its artifact's manifest.
+
+A statement is stored as it is, or sealed in a DSSE envelope when somebody signed it. Both are manifests with a
+`subject`, so push, pull and other OCI tools carry them along. Nothing of a statement holds a time or a host name unless
+whoever makes it puts it there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from elfkiln.errors import Differs, Refused
+from elfkiln.io.canonical import canonical_json, sha256_hex
+from elfkiln.io.strict_json import parse_strict_json
+from elfkiln.store.blobs import MANIFEST_TYPE, Descriptor, Store, descriptor_of, parse_digest
+from elfkiln.store.dsse import ENVELOPE_TYPE, PAYLOAD_TYPE, Envelope, read_envelope
+from elfkiln.store.policy import STATEMENT_TYPE
+
+EMPTY_CONFIG_TYPE = "application/vnd.oci.empty.v1+json"
+PREDICATE = "in-toto.io/predicate-type"
+"""The annotation by which other tools tell what an attestation is about."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attestation:
+    """One stored attestation: its manifest's digest, the statement, and the envelope when it was signed."""
+
+    manifest: str
+    statement: Mapping[str, Any]
+    envelope: Envelope | None
+
+    @property
+    def predicate_type(self) -> str:
+        """What kind of statement it is, as a URI."""
+        return str(self.statement.get("predicateType", ""))
+
+    @property
+    def result(self) -> str:
+        """PASSED, WARNED or FAILED of a test result; empty for other kinds."""
+        predicate = self.statement.get("predicate")
+        return str(predicate.get("result", "")) if isinstance(predicate, dict) else ""
+
+
+def statement(name: str, digest: str, predicate_type: str, predicate: Mapping[str, Any]) -> bytes:
+    """Return the canonical bytes of a statement about an ELF: in-toto Statement v1, one subject."""
+    return canonical_json(
+        {
+            "_type": STATEMENT_TYPE,
+            "subject": [{"name": name, "digest": {"sha256": digest}}],
+            "predicateType": predicate_type,
+            "predicate": dict(predicate),
+        }
+    )
+
+
+def result_predicate(
+    passed: list[str], failed: list[str], warned: list[str], configuration: list[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """Return the predicate of a test result: PASSED without failures, WARNED with warnings alone, else FAILED.
+
+    `configuration` are resource descriptors of what was tested with: name and digest, or annotations (seeds).
+    """
+    result = "FAILED" if failed else "WARNED" if warned else "PASSED"
+    table: dict[str, Any] = {"result": result, "configuration": [dict(one) for one in configuration]}
+    return table | {"passedTests": passed, "failedTests": failed, "warnedTests": warned}
+
+
+def attest(store: Store, manifest: str, data: bytes, *, signed: bool) -> str:
+    """Store a statement (or, `signed`, an envelope) as a referrer of an artifact's manifest; return its digest.
+
+    The same statement twice is one attestation.
+    """
+    kind = ENVELOPE_TYPE if signed else PAYLOAD_TYPE
+    body = read_envelope(data, "envelope").payload if signed else data
+    predicate = parse_strict_json(body, "statement").get("predicateType", "")
+    empty = descriptor_of(store, store.add_bytes(b"{}"), EMPTY_CONFIG_TYPE)
+    layer = descriptor_of(store, store.add_bytes(data), kind)
+    subject = descriptor_of(store, manifest, MANIFEST_TYPE)
+    made = store.add_manifest(
+        ref=f"attestation-{manifest}-{sha256_hex(data)[:32]}",
+        artifact_type=kind,
+        config=empty,
+        layers=(layer,),
+        annotations={PREDICATE: predicate},
+        subject=subject,
+    )
+    return made.digest
+
+
+def attestations(store: Store, manifests: Iterable[str]) -> dict[str, tuple[Attestation, ...]]:
+    """Return what the store has about some artifacts, by their manifests' digests, each sorted by predicate type.
+
+    The store is walked once, however many are asked for. Raises `Differs` for an attestation that is damaged or cannot
+    be read.
+    """
+    found: dict[str, dict[str, Attestation]] = {manifest: {} for manifest in manifests}
+    for descriptor in store.refs().values():
+        table = store.manifest(descriptor)
+        subject = table.get("subject")
+        digest = str(subject.get("digest", "")).removeprefix("sha256:") if isinstance(subject, dict) else ""
+        if digest in found and table.get("artifactType") in (PAYLOAD_TYPE, ENVELOPE_TYPE):
+            found[digest][descriptor.digest] = _read(store, descriptor, table)
+    return {
+        manifest: tuple(sorted(all_of.values(), key=lambda one: (one.predicate_type, one.manifest)))
+        for manifest, all_of in found.items()
+    }
+
+
+def _read(store: Store, descriptor: Descriptor, table: Mapping[str, Any]) -> Attestation:
+    where = f"attestation sha256:{descriptor.digest}"
+    try:
+        data = store.read(parse_digest(table["layers"][0]["digest"]))
+        envelope = read_envelope(data, where) if table["artifactType"] == ENVELOPE_TYPE else None
+        content = parse_strict_json(envelope.payload if envelope else data, where)
+    except (KeyError, IndexError, TypeError, Refused) as error:
+        raise Differs(f"{where}: cannot be read ({error}); remove it or take it anew") from error
+    if not isinstance(content, dict):
+        raise Differs(f"{where}: expected a statement, found something else")
+    return Attestation(descriptor.digest, content, envelope)

@@ -1,0 +1,154 @@
+"""Who says what about an artifact: provenance, signatures, and policies that ask for them.
+
+A statement is about an ELF's digest. `sign` seals what the store has to say about names (their provenance, and the
+results of verify and other checks) with a key; `require_signed` holds names against a policy.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from elfkiln.errors import Differs
+from elfkiln.io.canonical import canonical_json
+from elfkiln.project import Project
+from elfkiln.store.artifacts import recipe_ref
+from elfkiln.store.attestations import Attestation, attest, attestations, statement
+from elfkiln.store.blobs import Store
+from elfkiln.store.dsse import seal
+from elfkiln.store.policy import PROVENANCE, Policy
+from elfkiln.store.recipe import flatten
+from elfkiln.store.registry import Entry
+from elfkiln.work.lookup import Found
+
+BUILD_TYPE = "urn:elfkiln:build:1"
+_BUILDER = "urn:elfkiln:builder:"
+_SHA256 = re.compile(r"(?:sha256:)?([0-9a-f]{64})", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What is said about one registered name."""
+
+    key: str
+    entry: Entry
+    attestations: tuple[Attestation, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON form: every statement whole, and whether somebody signed it."""
+        return {
+            "name": self.key,
+            "elf": f"sha256:{self.entry.elf}",
+            "manifest": f"sha256:{self.entry.manifest}",
+            "attestations": [
+                {
+                    "manifest": f"sha256:{one.manifest}",
+                    "predicate_type": one.predicate_type,
+                    "result": one.result or None,
+                    "signatures": len(one.envelope.signatures) if one.envelope else 0,
+                    "statement": dict(one.statement),
+                }
+                for one in self.attestations
+            ],
+        }
+
+    def text(self) -> str:
+        """Return the lines for a person."""
+        lines = [f"{self.key}  sha256:{self.entry.elf}"]
+        for one in self.attestations:
+            signed = f"{len(one.envelope.signatures)} signatures" if one.envelope else "not signed"
+            result = f" {one.result}" if one.result else ""
+            lines.append(f"  {one.predicate_type}{result}, {signed}, sha256:{one.manifest}")
+        return "\n".join(lines) if self.attestations else f"{lines[0]}\n  nothing is said about it"
+
+
+def provenance(target: str, entry: Entry, recipe: Mapping[str, Any]) -> bytes:
+    """Return the statement of where an ELF comes from: SLSA provenance v1, made of its recipe alone.
+
+    The recipe's own digests are the resolved dependencies: the toolchain's wheels, the lock, the generated source or
+    design, the microkernels. Equal recipes give equal statements, on any machine; nothing volatile is in one.
+    """
+    dependencies = [
+        {"name": name, "digest": {"sha256": match[1]}}
+        for name, value in flatten(recipe)
+        if (match := _SHA256.fullmatch(value)) is not None
+    ]
+    predicate = {
+        "buildDefinition": {
+            "buildType": BUILD_TYPE,
+            "externalParameters": {"target": target, "columns": entry.columns}
+            | ({"sealed": [list(pair) for pair in entry.sealed]} if entry.sealed else {}),
+            "internalParameters": {"recipe": f"sha256:{entry.recipe}", "design": f"sha256:{entry.design}"},
+            "resolvedDependencies": dependencies,
+        },
+        "runDetails": {
+            "builder": {"id": f"{_BUILDER}{target}"},
+            "metadata": {"invocationId": recipe_ref(entry.recipe)},
+        },
+    }
+    return statement(recipe_ref(entry.recipe), entry.elf, PROVENANCE, predicate)
+
+
+def attest_provenance(store: Store, target: str, entries: Iterable[Entry]) -> int:
+    """Store the provenance of artifacts that have none yet; return how many got one."""
+    wanted = {entry.manifest: entry for entry in entries}
+    known = attestations(store, wanted)
+    made = 0
+    for manifest, entry in sorted(wanted.items()):
+        if not any(one.predicate_type == PROVENANCE for one in known[manifest]):
+            attest(store, manifest, provenance(target, entry, json.loads(store.read(entry.recipe))), signed=False)
+            made += 1
+    return made
+
+
+def said_of(project: Project, rows: Iterable[Found]) -> tuple[Said, ...]:
+    """Return what is said about registered names; raises `Differs` for one that is not registered."""
+    found = [(row.key, _entry_of(row)) for row in rows]
+    store = Store(project.store)
+    known = attestations(store, {entry.manifest for _, entry in found})
+    return tuple(Said(key, entry, known[entry.manifest]) for key, entry in found)
+
+
+def sign(project: Project, target: str, rows: Iterable[Found], key: Ed25519PrivateKey) -> int:
+    """Seal every unsigned statement about some names with a key, their provenance among them; return how many.
+
+    What the same key sealed before is not sealed again. Raises `Differs` for a name that is not registered.
+    """
+    found = [_entry_of(row) for row in rows]
+    store = Store(project.store)
+    attest_provenance(store, target, found)
+    made = 0
+    for manifest, all_of in sorted(attestations(store, {entry.manifest for entry in found}).items()):
+        sealed = {attestation.manifest for attestation in all_of if attestation.envelope is not None}
+        for one in all_of:
+            if one.envelope is None:
+                digest = attest(store, manifest, seal(canonical_json(dict(one.statement)), [key]), signed=True)
+                made += digest not in sealed
+    return made
+
+
+def require_signed(
+    project: Project, target: str, rows: Iterable[Found], policy: Policy, now: datetime | None = None
+) -> None:
+    """Raise `Differs` unless a policy vouches for every registered name; names without an entry are passed over.
+
+    `now` is the time at which keys must not have expired (default: the clock's).
+    """
+    found = [(row.key, row.entry) for row in rows if row.entry is not None]
+    known = attestations(Store(project.store), {entry.manifest for _, entry in found})
+    moment = now or datetime.now(UTC)
+    for key, entry in found:
+        envelopes = [one.envelope for one in known[entry.manifest] if one.envelope is not None]
+        policy.require(target, entry.elf, envelopes, moment, key)
+
+
+def _entry_of(row: Found) -> Entry:
+    if row.entry is None:
+        raise Differs(f"{row.key}: not registered for target {row.target}; build it with doit elfs")
+    return row.entry
