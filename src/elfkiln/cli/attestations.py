@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from elfkiln.cli.arguments import Arguments, Spec
-from elfkiln.cli.common import LAYOUT, MODEL, PLAN, ROOT, TARGET, asked_of, print_json, project_of, target_of
+from elfkiln.cli.arguments import Arguments
+from elfkiln.cli.common import asked_of, print_json, project_of, target_of
 from elfkiln.errors import EXIT_DONE, Refused
 from elfkiln.work.lookup import Found, lookup_glob, lookup_set
 from elfkiln.work.trust import said_of
-
-HELP = "show the provenance, test results and signatures of a name, a pattern or a model's names"
-SPEC = Spec(keys=MODEL | PLAN | LAYOUT | TARGET | ROOT, words=("NAME-OR-PATTERN",), optional_words=1)
 
 
 def run(arguments: Arguments) -> int:

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from elfkiln.cli.arguments import Arguments
-from elfkiln.cli.common import models_of, one_asked_of, print_json, project_of, strict_roles
+from elfkiln.cli.common import models_of, one_asked_of, policy_of, print_json, project_of, strict_roles
 from elfkiln.errors import Refused, one_line
 from elfkiln.work.check import check_models, check_plan
 
@@ -29,6 +29,13 @@ def run(arguments: Arguments) -> int:
             layout=keys.get("layout"),
             folder=folder,
             strict=strict_roles(arguments),
+        )
+    policy = policy_of(arguments, "check-missing")
+    if policy is not None:
+        from elfkiln.work.trust import add_untrusted
+
+        add_untrusted(
+            project, report, policy, one_asked_of(project, arguments, "check-missing") if "plan" in keys else None
         )
     if keys.get("model") not in (None, "all") and report.refusals:
         raise Refused(report.refusals[0])

@@ -5,20 +5,22 @@ from __future__ import annotations
 import sys
 
 from elfkiln.cli.arguments import Arguments
-from elfkiln.cli.common import print_json, project_of
+from elfkiln.cli.common import policy_of, print_json, project_of
 from elfkiln.errors import EXIT_DONE, Refused
 from elfkiln.work.archive import import_sets
+from elfkiln.work.trust import accepting
 
 
 def run(arguments: Arguments) -> int:
     """Read the archive once, from its start; `-` is standard input."""
     project, file = project_of(arguments), arguments.words[0]
+    accept = accepting(project, policy_of(arguments, "import"))
     if file == "-":
-        taken = import_sets(project, sys.stdin.buffer, "standard input")
+        taken = import_sets(project, sys.stdin.buffer, "standard input", accept)
     else:
         try:
             with open(file, "rb") as stream:
-                taken = import_sets(project, stream, file)
+                taken = import_sets(project, stream, file, accept)
         except OSError as error:
             raise Refused(f"{file}: cannot be read: {error.strerror or error}") from error
     if arguments.json:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from elfkiln.cli.arguments import Arguments
-from elfkiln.cli.common import one_asked_of, print_json, project_of
+from elfkiln.cli.common import one_asked_of, policy_of, print_json, project_of
 from elfkiln.errors import EXIT_DONE, Refused
 from elfkiln.work.install import LOCK_NAME, install
+from elfkiln.work.lookup import lookup_set
 
 
 def run(arguments: Arguments) -> int:
@@ -17,6 +18,11 @@ def run(arguments: Arguments) -> int:
     if not folder:
         raise Refused("install: dir= is needed: the model folder to install into")
     asked = one_asked_of(project, arguments, "install")
+    policy = policy_of(arguments, "install")
+    if policy is not None:
+        from elfkiln.work.trust import require_signed
+
+        require_signed(project, asked.target, lookup_set(project, asked.target, asked.wanted), policy)
     done = install(project, asked.target, asked.wanted, Path(folder))
     if arguments.json:
         print_json(done.to_json())

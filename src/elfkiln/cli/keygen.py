@@ -6,13 +6,10 @@ import getpass
 import sys
 from pathlib import Path
 
-from elfkiln.cli.arguments import Arguments, Spec
+from elfkiln.cli.arguments import Arguments
 from elfkiln.cli.common import print_json
 from elfkiln.errors import EXIT_DONE, Refused
 from elfkiln.store.signing_keys import write_key_pair
-
-HELP = "make an ed25519 signing key: FILE (mode 0600) and FILE.pub"
-SPEC = Spec(flags={"--passphrase": "ask for a passphrase on the terminal"}, words=("FILE",))
 
 
 def run(arguments: Arguments) -> int:

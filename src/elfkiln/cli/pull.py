@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from elfkiln.cli.arguments import Arguments
-from elfkiln.cli.common import asked_of, print_json, project_of
+from elfkiln.cli.common import asked_of, policy_of, print_json, project_of
 from elfkiln.errors import EXIT_DONE, Refused
 from elfkiln.store.model_index import tag_of
 from elfkiln.store.oci_address import OciAddress
 from elfkiln.store.oci_registry import OciRegistry
 from elfkiln.work.asked import asked_by_model
 from elfkiln.work.pull import pull_set
+from elfkiln.work.trust import accepting
 
 
 def run(arguments: Arguments) -> int:
@@ -29,7 +30,8 @@ def run(arguments: Arguments) -> int:
             tag_of(one.model, target, one.layout, asked_by_model(project, one.model, target=target).wanted.layout)
             for one in sets
         ]
-    pulled = [pull_set(project, registry, reference) for reference in references]
+    accept = accepting(project, policy_of(arguments, "pull"))
+    pulled = [pull_set(project, registry, reference, accept) for reference in references]
     if arguments.json:
         print_json([one.to_json() for one in pulled])
     else:

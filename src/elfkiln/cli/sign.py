@@ -4,19 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from elfkiln.cli.arguments import Arguments, Spec
+from elfkiln.cli.arguments import Arguments
 from elfkiln.cli.attestations import rows_of
-from elfkiln.cli.common import LAYOUT, MODEL, PLAN, ROOT, TARGET, print_json, project_of, target_of
+from elfkiln.cli.common import print_json, project_of, target_of
 from elfkiln.errors import EXIT_DONE
-from elfkiln.store.signing_keys import ENVIRONMENT, load_key
+from elfkiln.store.signing_keys import load_key
 from elfkiln.work.trust import sign
-
-HELP = "sign the provenance and test results of a model's ELFs, or of named ones"
-SPEC = Spec(
-    keys=MODEL | PLAN | LAYOUT | {"key": f"the private key's file (default: the PEM in {ENVIRONMENT})"} | TARGET | ROOT,
-    words=("NAME-OR-PATTERN",),
-    optional_words=1,
-)
 
 
 def run(arguments: Arguments) -> int:

@@ -21,6 +21,8 @@ TARGET = {"target": f"{TARGET_WORDS} (default: default_target of toolchain.lock)
 VOCABULARY = {"vocab": "rows of the lm_head (default: a published run's; 0: none)"}
 EXPERTS = {"experts": "how often a layer's MLP runs for a token: the chosen experts of a mixture (default: 1)"}
 PLAIN_HTTP = {"--plain-http": "speak http instead of https; for a registry on this machine only"}
+SIGNED = {"policy": "a policy file: every ELF must be signed as it says (docs/trust.md)"}
+REQUIRE_SIGNED = {"--require-signed": "insist on policy= (which insists by itself, too)"}
 SET = MODEL | PLAN | LAYOUT | TARGET
 
 
@@ -63,7 +65,9 @@ VERBS: dict[str, Verb] = {
                 "dir": "a model folder, walked on disk as the engine does (with plan=: default the plan's own)",
                 "kernels": "with plan=: the engine's --kernels directory",
             }
-            | ROOT
+            | SIGNED
+            | ROOT,
+            flags=REQUIRE_SIGNED,
         ),
         ("check-missing model=bonsai2-27b", "check-missing model=all", "check-missing plan=/srv/models/bonsai"),
         "a name is missing or has other bytes",
@@ -78,7 +82,7 @@ VERBS: dict[str, Verb] = {
     "install": Verb(
         "install",
         "link or copy a model's ELFs into kernels/ and kernels-m16/ of a folder, with kernels.lock.json",
-        Spec(keys=SET | {"dir": "the model folder to install into"} | ROOT),
+        Spec(keys=SET | SIGNED | {"dir": "the model folder to install into"} | ROOT, flags=REQUIRE_SIGNED),
         ("install model=bonsai2-27b dir=/srv/models/bonsai",),
         "the set is not whole; nothing was installed",
     ),
@@ -204,6 +208,28 @@ VERBS: dict[str, Verb] = {
         ),
         "the file is no artifact, or not the one its name says",
     ),
+    "keygen": Verb(
+        "keygen",
+        "make an ed25519 signing key: FILE (mode 0600) and FILE.pub",
+        Spec(flags={"--passphrase": "ask for a passphrase on the terminal"}, words=("FILE",)),
+        ("keygen ~/.config/elfkiln/ci.key",),
+    ),
+    "sign": Verb(
+        "sign",
+        "sign the provenance and test results of a model's ELFs, or of registered names",
+        Spec(
+            keys=SET | {"key": "the private key's file (default: the PEM in ELFKILN_SIGNING_KEY)"} | ROOT,
+            words=("NAME-OR-PATTERN",),
+            optional_words=1,
+        ),
+        ("sign model=bonsai2-27b key=ci.key",),
+    ),
+    "attestations": Verb(
+        "attestations",
+        "show the provenance, test results and signatures of registered names",
+        Spec(keys=SET | ROOT, words=("NAME-OR-PATTERN",), optional_words=1),
+        ("attestations model=bonsai2-27b", "attestations full_i8_G_K5120_N17408_b8.elf --json"),
+    ),
     "push": Verb(
         "push",
         "send a model's artifacts, or registered names, to an OCI registry",
@@ -221,7 +247,11 @@ VERBS: dict[str, Verb] = {
     "pull": Verb(
         "pull",
         "bring a set that was pushed to an OCI registry into the store, and register its names",
-        Spec(keys=MODEL | LAYOUT | TARGET | ROOT, flags=PLAIN_HTTP, words=("oci://HOST/REPO[:TAG]",)),
+        Spec(
+            keys=MODEL | LAYOUT | TARGET | SIGNED | ROOT,
+            flags=PLAIN_HTTP | REQUIRE_SIGNED,
+            words=("oci://HOST/REPO[:TAG]",),
+        ),
         ("pull oci://registry.example/kernels:bonsai2-27b-npu2", "pull oci://registry.example/kernels model=qwen3-4b"),
     ),
     "export": Verb(
@@ -233,7 +263,7 @@ VERBS: dict[str, Verb] = {
     "import": Verb(
         "import_sets",
         "take the sets of an exported file into the store, and register their names",
-        Spec(keys=ROOT, words=("FILE.tar",)),
+        Spec(keys=SIGNED | ROOT, flags=REQUIRE_SIGNED, words=("FILE.tar",)),
         ("import bonsai.tar",),
     ),
     "list": Verb(

@@ -24,7 +24,7 @@ from elfkiln.store.model_index import SET_TYPE
 from elfkiln.work.asked import Asked
 from elfkiln.work.push import Shipment, shipment_of
 from elfkiln.work.take_artifact import MOST_BLOB
-from elfkiln.work.take_set import Taken, take_set
+from elfkiln.work.take_set import Accept, Taken, take_set
 
 _BLOB = re.compile(r"blobs/sha256/([0-9a-f]{64})", re.ASCII)
 _LAYOUT = canonical_json({"imageLayoutVersion": "1.0.0"})
@@ -118,7 +118,7 @@ class _Imported:
         return self.referrers.get(digest, ())
 
 
-def import_sets(project: Project, source: IO[bytes], where: str) -> tuple[Taken, ...]:
+def import_sets(project: Project, source: IO[bytes], where: str, accept: Accept | None = None) -> tuple[Taken, ...]:
     """Take every set of an archive into the store and registry.yaml; `source` is read once, from its start.
 
     Raises `Refused` for what is not an OCI archive with sets of elfkiln, `Differs` for a blob whose bytes are not its
@@ -145,7 +145,7 @@ def import_sets(project: Project, source: IO[bytes], where: str) -> tuple[Taken,
     if not sets:
         raise Refused(f"{where}: expected sets of elfkiln in index.json, found none; write it with elfkiln export")
     known = _Imported(store, referrers)
-    return tuple(take_set(project, known, known.manifest(digest), f"{where}: {tag}") for tag, digest in sets)
+    return tuple(take_set(project, known, known.manifest(digest), f"{where}: {tag}", accept) for tag, digest in sets)
 
 
 def _members(archive: tarfile.TarFile, where: str) -> Iterator[tarfile.TarInfo]:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         "wrong bytes",
         "wrong geometry",
         "shadowed",
+        "untrusted",
     ]
 
 SCHEMA = "elfkiln-check-missing/1"

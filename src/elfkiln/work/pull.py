@@ -13,8 +13,8 @@ from elfkiln.store.blobs import INDEX_TYPE, MANIFEST_TYPE, Store
 from elfkiln.store.model_index import recipe_tag
 from elfkiln.store.oci_registry import NotThere, OciRegistry
 from elfkiln.store.registry import Entry
-from elfkiln.work.take_artifact import manifest_table, take_artifact
-from elfkiln.work.take_set import Taken, take_referrers, take_set
+from elfkiln.work.take_artifact import manifest_table, name_artifact, take_artifact
+from elfkiln.work.take_set import Accept, Taken, take_referrers, take_set
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +33,11 @@ class _Remote:
         return [descriptor.digest for descriptor in self.registry.referrers(digest)]
 
 
-def pull_set(project: Project, registry: OciRegistry, reference: str) -> Taken:
+def pull_set(project: Project, registry: OciRegistry, reference: str, accept: Accept | None = None) -> Taken:
     """Bring the set that a tag or digest names into the store and registry.yaml; raises as `take_set` does."""
     data, _ = registry.get_manifest(reference, accept=(INDEX_TYPE,))
     where = f"oci://{registry.address.host}/{registry.address.repository}:{reference}"
-    return take_set(project, _Remote(registry), data, where)
+    return take_set(project, _Remote(registry), data, where, accept)
 
 
 def fetch_recipe(store: Store, registry: OciRegistry, target: str, recipe: str, names: Mapping[str, Entry]) -> bool:
@@ -52,6 +52,7 @@ def fetch_recipe(store: Store, registry: OciRegistry, target: str, recipe: str, 
         return False
     if manifest_table(manifest)["config"]["digest"] != f"sha256:{recipe}":
         raise Differs(f"{recipe_tag(recipe)}: the registry has the artifact of another recipe under this tag")
-    take_artifact(store, registry, target, manifest, names)
+    artifact, _ = take_artifact(store, registry, target, manifest, names)
     take_referrers(store, _Remote(registry), sha256_hex(manifest))
+    name_artifact(store, artifact)
     return True

@@ -6,7 +6,7 @@ Names are registered last, when all of the set is in the store and was checked.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -15,10 +15,11 @@ from elfkiln.errors import Differs
 from elfkiln.io.canonical import sha256_hex
 from elfkiln.models.set_digest import set_digest
 from elfkiln.project import Project
+from elfkiln.store.artifacts import Artifact
 from elfkiln.store.blobs import Store, parse_digest
 from elfkiln.store.model_index import ModelIndex, read_index
 from elfkiln.store.registry import Entry, load_registry, register
-from elfkiln.work.take_artifact import Source, manifest_table, take_artifact, take_blob
+from elfkiln.work.take_artifact import Source, manifest_table, name_artifact, take_artifact, take_blob
 
 AT_ONCE = 4
 
@@ -74,11 +75,16 @@ class Taken:
         )
 
 
-def take_set(project: Project, source: SetSource, data: bytes, where: str) -> Taken:
+Accept = Callable[[ModelIndex], None]
+"""Whether a set that is in the store, unnamed, may be named: raises `Differs` when it may not (a policy)."""
+
+
+def take_set(project: Project, source: SetSource, data: bytes, where: str, accept: Accept | None = None) -> Taken:
     """Bring the set that an index's bytes say into the store and registry.yaml; `where` names it in messages.
 
     Raises `Differs` when what arrives is not what the index, the manifests or registry.yaml say, and when the index'
-    own set digest is not that of its names; `Refused` when it is not an index of a set. Nothing is registered then.
+    own set digest is not that of its names; `Refused` when it is not an index of a set; what `accept` raises. Nothing
+    is named or registered then.
     """
     index = read_index(data, where)
     refuse_other_bytes(project, index)
@@ -87,12 +93,16 @@ def take_set(project: Project, source: SetSource, data: bytes, where: str) -> Ta
     for key, entry in index.entries.items():
         by_manifest.setdefault(entry.manifest, {})[key] = entry
 
-    def take(digest: str) -> tuple[int, int]:
-        _, came = take_artifact(store, source, index.target, source.manifest(digest), by_manifest[digest])
-        return came, take_referrers(store, source, digest)
+    def take(digest: str) -> tuple[Artifact, int, int]:
+        artifact, came = take_artifact(store, source, index.target, source.manifest(digest), by_manifest[digest])
+        return artifact, came, take_referrers(store, source, digest)
 
     with ThreadPoolExecutor(AT_ONCE) as pool:
         came = list(pool.map(take, sorted(by_manifest)))
+    if accept is not None:
+        accept(index)
+    for artifact, _, _ in came:
+        name_artifact(store, artifact)
     return Taken(
         index.target,
         index.model,
@@ -101,8 +111,8 @@ def take_set(project: Project, source: SetSource, data: bytes, where: str) -> Ta
         len(index.entries),
         register_entries(project, index.target, index.entries),
         len(by_manifest),
-        sum(blobs for blobs, _ in came),
-        sum(referrers for _, referrers in came),
+        sum(blobs for _, blobs, _ in came),
+        sum(referrers for _, _, referrers in came),
         sha256_hex(data),
     )
 

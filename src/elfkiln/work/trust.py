@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -22,10 +22,13 @@ from elfkiln.store.artifacts import recipe_ref
 from elfkiln.store.attestations import Attestation, attest, attestations, statement
 from elfkiln.store.blobs import Store
 from elfkiln.store.dsse import seal
+from elfkiln.store.model_index import ModelIndex
 from elfkiln.store.policy import PROVENANCE, Policy
 from elfkiln.store.recipe import flatten
 from elfkiln.store.registry import Entry
-from elfkiln.work.lookup import Found
+from elfkiln.work.asked import Asked, asked_by_model
+from elfkiln.work.gaps import CheckReport, Gap
+from elfkiln.work.lookup import Found, lookup_set
 
 BUILD_TYPE = "urn:elfkiln:build:1"
 _BUILDER = "urn:elfkiln:builder:"
@@ -133,19 +136,58 @@ def sign(project: Project, target: str, rows: Iterable[Found], key: Ed25519Priva
     return made
 
 
-def require_signed(
+def untrusted(
     project: Project, target: str, rows: Iterable[Found], policy: Policy, now: datetime | None = None
-) -> None:
-    """Raise `Differs` unless a policy vouches for every registered name; names without an entry are passed over.
+) -> dict[str, str]:
+    """Return why a policy does not vouch for registered names, by key; names without an entry are passed over.
 
     `now` is the time at which keys must not have expired (default: the clock's).
     """
     found = [(row.key, row.entry) for row in rows if row.entry is not None]
     known = attestations(Store(project.store), {entry.manifest for _, entry in found})
     moment = now or datetime.now(UTC)
+    why = {}
     for key, entry in found:
         envelopes = [one.envelope for one in known[entry.manifest] if one.envelope is not None]
-        policy.require(target, entry.elf, envelopes, moment, key)
+        try:
+            policy.require(target, entry.elf, envelopes, moment, key)
+        except Differs as differs:
+            why[key] = str(differs).removeprefix(f"{key}: ")
+    return why
+
+
+def require_signed(project: Project, target: str, rows: Iterable[Found], policy: Policy) -> None:
+    """Raise `Differs` with the first reason, unless a policy vouches for every registered name now."""
+    for key, reason in untrusted(project, target, rows, policy).items():
+        raise Differs(f"{key}: {reason}")
+
+
+def accepting(project: Project, policy: Policy | None) -> Callable[[ModelIndex], None] | None:
+    """Return what a pulled or imported set must pass before it is named: a policy, or None without one."""
+    if policy is None:
+        return None
+
+    def accept(index: ModelIndex) -> None:
+        rows = [Found(index.target, index.paths[key], key, entry) for key, entry in sorted(index.entries.items())]
+        require_signed(project, index.target, rows, policy)
+
+    return accept
+
+
+def add_untrusted(project: Project, report: CheckReport, policy: Policy, plan: Asked | None = None) -> None:
+    """Add a gap to a report of check-missing for each name that is there and that a policy does not vouch for.
+
+    `plan` is what was asked for when it was a plan; else the report's models say it.
+    """
+    for one in report.sets:
+        if one.refused is None:
+            asked = plan or asked_by_model(project, one.model, target=report.target, layout=one.layout or None)
+            rows = lookup_set(project, report.target, asked.wanted)
+            gone = {gap.name for gap in one.gaps}
+            paths = {row.key: row.path for row in rows}
+            for key, why in untrusted(project, report.target, rows, policy).items():
+                if key not in gone:
+                    one.gaps.append(Gap(key, paths[key], "untrusted", why))
 
 
 def _entry_of(row: Found) -> Entry:

@@ -1,0 +1,191 @@
+"""From a key to an engine's folder: sign, look, push, pull, install and check under a policy."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+
+from elfkiln.cli import main
+from elfkiln.errors import Differs
+from elfkiln.models.catalogue import model_requirements
+from elfkiln.store.attestations import attest, result_predicate, statement
+from elfkiln.store.blobs import Store
+from elfkiln.store.oci_address import OciAddress
+from elfkiln.store.oci_registry import OciRegistry
+from elfkiln.store.policy import PROVENANCE, TEST_RESULT
+from elfkiln.store.registry import load_registry
+from elfkiln.store.signing_keys import load_key, write_key_pair
+from elfkiln.targets.table import builder_for
+from elfkiln.work.archive import export_sets, import_sets
+from elfkiln.work.asked import asked_by_model
+from elfkiln.work.build import build_elfs
+from elfkiln.work.lookup import lookup_set
+from elfkiln.work.pull import pull_set
+from elfkiln.work.push import push_sets
+from elfkiln.work.trust import accepting, attest_provenance, said_of, sign, untrusted
+from oci_server import Registry, serving
+from projects import TINY_NAMES, TINY_RECIPES, make_project
+
+NAME = "full_i8_QKV_K256_N768_b8.elf"
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    project = make_project(tmp_path_factory.mktemp("built") / "project")
+    assert build_elfs(project, builder_for(project, "sim"), [model_requirements(project, "tiny")]).exit_code == 0
+    return project
+
+
+@pytest.fixture
+def here(built, tmp_path):
+    """A copy of the built project that a test may sign in."""
+    import shutil
+
+    shutil.copytree(built.root, tmp_path / "here")
+    return type(built)(tmp_path / "here")
+
+
+@pytest.fixture
+def fresh(tmp_path):
+    return make_project(tmp_path / "fresh")
+
+
+@pytest.fixture
+def keys(tmp_path):
+    """Two key files, and a policy in which the first vouches for builds on target sim."""
+    texts = {name: write_key_pair(tmp_path / name) for name in ("ci", "other")}
+    table = {
+        "schema": "elfkiln-policy/1",
+        "keys": [
+            {"name": name, "ed25519": text, "roles": [role], "expires": "2100-01-01T00:00:00Z"}
+            for (name, text), role in zip(texts.items(), ("builder", "tester"), strict=True)
+        ],
+        "rules": [{"target": "sim", "predicate": PROVENANCE, "role": "builder", "threshold": 1}],
+    }
+    (tmp_path / "policy.json").write_text(json.dumps(table))
+    return tmp_path
+
+
+def rows(project):
+    return lookup_set(project, "sim", asked_by_model(project, "tiny").wanted)
+
+
+def policy(keys):
+    from elfkiln.store.policy import read_policy
+
+    return read_policy(keys / "policy.json")
+
+
+def test_provenance_is_made_of_the_recipe_alone(here):
+    entries = {row.entry.manifest: row.entry for row in rows(here)}
+    store = Store(here.store)
+    attest_provenance(store, "sim", entries.values())
+    assert attest_provenance(store, "sim", entries.values()) == 0
+    said = {one.key: one for one in said_of(here, rows(here))}
+    (one,) = [a for a in said[NAME].attestations if a.predicate_type == PROVENANCE]
+    assert one.statement["_type"] == "https://in-toto.io/Statement/v1"
+    assert one.statement["subject"][0]["digest"]["sha256"] == said[NAME].entry.elf
+    build = one.statement["predicate"]["buildDefinition"]
+    assert build["externalParameters"] == {"target": "sim", "columns": 2}
+    recipe = json.loads(store.read(said[NAME].entry.recipe))
+    zig = recipe["toolchain"]["digest"]
+    assert zig in {d["digest"]["sha256"] for d in build["resolvedDependencies"]}
+    # G and U are one artifact, so one statement.
+    assert len({a.manifest for said_one in said.values() for a in said_one.attestations}) == TINY_RECIPES
+
+
+def test_sign_look_and_require(here, keys, capsys):
+    words = ["model=tiny", f"root={here.root}"]
+    assert main(["check-missing", *words, f"policy={keys / 'policy.json'}"]) == 1
+    out = capsys.readouterr().out
+    assert (
+        out.count("untrusted: https://slsa.dev/provenance/v1: expected signatures by 1 of role builder") == TINY_NAMES
+    )
+    assert main(["sign", *words, f"key={keys / 'ci'}"]) == 0
+    assert f"{TINY_NAMES} names: {TINY_RECIPES} statements signed" in capsys.readouterr().out
+    assert main(["check-missing", *words, f"policy={keys / 'policy.json'}", "--require-signed"]) == 0
+    assert main(["install", *words, f"dir={keys / 'm'}", f"policy={keys / 'policy.json'}"]) == 0
+    capsys.readouterr()
+    assert main(["attestations", NAME, f"root={here.root}", "--json"]) == 0
+    (one,) = json.loads(capsys.readouterr().out)
+    assert {a["signatures"] for a in one["attestations"] if a["predicate_type"] == PROVENANCE} == {0, 1}
+    assert main(["sign", *words, f"key={keys / 'ci'}"]) == 0
+    assert "0 statements signed" in capsys.readouterr().out
+
+
+def test_another_key_is_not_enough(here, keys):
+    sign(here, "sim", rows(here), load_key(keys / "other"))
+    why = untrusted(here, "sim", rows(here), policy(keys))
+    assert len(why) == TINY_NAMES
+    assert all("other: not of role builder" in reason for reason in why.values())
+
+
+def test_an_install_under_a_policy_that_is_not_met_writes_nothing(here, keys, capsys):
+    folder = keys / "m"
+    words = ["install", "model=tiny", f"root={here.root}", f"dir={folder}", f"policy={keys / 'policy.json'}"]
+    assert main(words) == 1
+    assert "it has no signed statement" in capsys.readouterr().err
+    assert not folder.exists()
+
+
+def test_signatures_travel_with_push_and_pull(here, fresh, keys):
+    sign(here, "sim", rows(here), load_key(keys / "ci"))
+    with serving(Registry()) as host:
+        registry = OciRegistry(OciAddress.parse(f"oci://{host}/a"), plain_http=True, environment={})
+        push_sets(here, registry, [asked_by_model(here, "tiny")])
+        pull_set(fresh, registry, "tiny-sim", accepting(fresh, policy(keys)))
+    assert untrusted(fresh, "sim", rows(fresh), policy(keys)) == {}
+
+
+def test_a_pull_that_a_policy_refuses_names_nothing(here, fresh, keys):
+    with serving(Registry()) as host:
+        registry = OciRegistry(OciAddress.parse(f"oci://{host}/a"), plain_http=True, environment={})
+        push_sets(here, registry, [asked_by_model(here, "tiny")])
+        with pytest.raises(Differs, match="expected signatures by 1 of role builder"):
+            pull_set(fresh, registry, "tiny-sim", accepting(fresh, policy(keys)))
+    assert not fresh.registry_file.exists()
+    # Nor would a build take it from the store: it is not named there.
+    assert not any(ref.startswith("recipe-") for ref in Store(fresh.store).refs())
+
+
+def test_an_archive_under_a_policy(here, fresh, keys):
+    sink = io.BytesIO()
+    export_sets(here, [asked_by_model(here, "tiny")], sink)
+    with pytest.raises(Differs, match="expected signatures"):
+        import_sets(fresh, io.BytesIO(sink.getvalue()), "a.tar", accepting(fresh, policy(keys)))
+    sign(here, "sim", rows(here), load_key(keys / "ci"))
+    sink = io.BytesIO()
+    export_sets(here, [asked_by_model(here, "tiny")], sink)
+    import_sets(fresh, io.BytesIO(sink.getvalue()), "a.tar", accepting(fresh, policy(keys)))
+    assert load_registry(fresh.registry_file) == load_registry(here.registry_file)
+
+
+def test_a_failed_test_result_is_said_and_not_trusted(here, keys):
+    store, row = Store(here.store), next(row for row in rows(here) if row.key == NAME)
+    predicate = result_predicate(["gemm"], ["twin"], [], [{"name": "seed", "annotations": {"seed": 7}}])
+    attest(store, row.entry.manifest, statement(NAME, row.entry.elf, TEST_RESULT, predicate), signed=False)
+    (said,) = said_of(here, [row])
+    assert "FAILED" in said.text()
+    table = json.loads((keys / "policy.json").read_text())
+    table["rules"][0]["predicate"] = TEST_RESULT
+    (keys / "policy.json").write_text(json.dumps(table))
+    sign(here, "sim", [row], load_key(keys / "ci"))
+    assert "its result is not PASSED" in untrusted(here, "sim", [row], policy(keys))[NAME]
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["check-missing", "model=tiny", "--require-signed"], "--require-signed needs policy=FILE"),
+        (["check-missing", "model=tiny", "policy=absent.json"], "absent.json"),
+        (["sign", "model=tiny"], "key=: expected a key file"),
+        (["sign", "model=tiny", NAME, "key=x"], "x: missing; name a key"),
+        (["attestations"], "takes one of model="),
+    ],
+)
+def test_words_that_do_not_fit(project, capsys, monkeypatch, words, line):
+    monkeypatch.delenv("ELFKILN_SIGNING_KEY", raising=False)
+    assert main([*words, f"root={project.root}"]) == 2
+    assert line in capsys.readouterr().err
