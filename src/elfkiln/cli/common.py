@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from elfkiln.cli.arguments import Arguments
 from elfkiln.errors import Refused, refusal
@@ -14,6 +15,9 @@ from elfkiln.models.requirement import RequirementSet
 from elfkiln.project import Project, find_project, named_project
 from elfkiln.store.toolchain_lock import read_lock
 from elfkiln.work.asked import Asked, asked_by_model, asked_by_plan
+
+if TYPE_CHECKING:
+    from elfkiln.store.policy import Policy
 
 
 def project_of(arguments: Arguments) -> Project:
@@ -85,6 +89,18 @@ def show_notes(notes: Iterable[str]) -> None:
     """Print notes on standard error, one a line, each once."""
     for note in dict.fromkeys(notes):
         print(f"note: {note}", file=sys.stderr)
+
+
+def policy_of(arguments: Arguments, verb: str) -> Policy | None:
+    """Return the policy that `policy=` names, None without one; `Refused` for --require-signed without a policy."""
+    text = arguments.keys.get("policy")
+    if text is None:
+        if "--require-signed" in arguments.flags:
+            raise Refused(f"{verb}: --require-signed needs policy=FILE")
+        return None
+    from elfkiln.store.policy import read_policy
+
+    return read_policy(Path(text))
 
 
 def print_json(value: object) -> None:
