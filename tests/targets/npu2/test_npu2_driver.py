@@ -10,9 +10,10 @@ import pytest
 
 from elfkiln.errors import BuildFailed, ElfkilnError, Refused
 from elfkiln.families.family import KernelObject, RenderedGenerator
+from elfkiln.io.child import KEPT_BYTES
 from elfkiln.project import Project
 from elfkiln.targets.npu2 import tool_run
-from elfkiln.targets.npu2.driver import build_full_elf, complaint, foreign_dialect, source_digests
+from elfkiln.targets.npu2.driver import build_full_elf, foreign_dialect, source_digests
 from elfkiln.targets.npu2.install_toolchain import install
 from elfkiln.targets.table import builder_for
 from npu2_standins import EXAMPLES, OLD_HELP, copy_installed, make_standins, this_python
@@ -246,7 +247,7 @@ def test_an_aiecc_that_hangs_is_killed(toolchain, tmp_path):
 def test_a_hundred_megabytes_of_complaints_do_not_fill_the_log(toolchain, tmp_path):
     built = build(toolchain, tmp_path / "build", "aiecc: loud")
     assert "bytes left out ..." in built.log
-    assert len(built.log) < 3 * tool_run.KEPT_BYTES
+    assert len(built.log) < 3 * KEPT_BYTES
 
 
 @pytest.mark.parametrize(
@@ -605,12 +606,6 @@ def test_what_a_build_made_while_a_header_changed_is_thrown_away(own, tmp_path):
 
 
 # Reading what tools say.
-
-
-def test_the_first_error_is_the_complaint():
-    assert complaint("note: a\nx.mlir:3:1: error: no\nx.mlir:4:1: error: more\n") == "x.mlir:3:1: error: no"
-    assert complaint("warning\nlast words\n") == "last words"
-    assert complaint("") == "it said nothing"
 
 
 def test_only_a_dma_bd_line_is_a_foreign_dialect():

@@ -20,6 +20,7 @@ import pytest
 from filelock import FileLock
 
 from elfkiln.errors import Differs, ElfkilnError, Refused
+from elfkiln.io.child import ends_at_sigterm
 from elfkiln.project import Project
 from elfkiln.store.blobs import Store
 from elfkiln.store.toolchain_lock import read_lock
@@ -34,10 +35,10 @@ from elfkiln.targets.npu2.install_toolchain import (
 )
 from elfkiln.targets.npu2.interpreter import find_python
 from elfkiln.targets.npu2.pin import read_pin
-from elfkiln.targets.npu2.tool_run import ends_at_sigterm
 from elfkiln.targets.npu2.wheels import Sources, collect
 from npu2_server import serve
 from npu2_standins import NEW_HELP, OLD_HELP, PYTHON, copy_installed, make_standins, make_wheel, this_python
+from processes import alive, wait_for
 
 CHECKOUT = Path(__file__).resolve().parents[3]
 
@@ -555,6 +556,16 @@ def test_an_install_of_another_lock_under_this_name_is_refused(copy):
         open_installed(project, target_of(project))
 
 
+def running_below(project):
+    """Return the processes whose working folder or program lies in a project."""
+    found = []
+    for name in filter(str.isdecimal, os.listdir("/proc")):
+        with contextlib.suppress(OSError):
+            if alive(name) and os.readlink(f"/proc/{name}/cwd").startswith(str(project.root)):
+                found.append(name)
+    return found
+
+
 @contextlib.contextmanager
 def half_way(tmp_path):
     """Yield a project, its wheels and the process that installs them, stopped where aiecc is asked for its help."""
@@ -582,12 +593,15 @@ def half_way(tmp_path):
 
 def test_a_killed_install_leaves_no_toolchain_and_the_next_one_clears_up(tmp_path):
     with half_way(tmp_path) as (project, slow, process):
+        wait_for(lambda: len(running_below(project)) >= 2)  # aiecc --help, and the child it waits for
         process.send_signal(signal.SIGKILL)
+    wait_for(lambda: running_below(project) == [])
     pin = target_of(project)
     with pytest.raises(Refused, match="is not installed"):
         open_installed(project, pin)
     assert [name for name in left_over(project) if not name.startswith(".part-")] == []
     assert "aiecc --help did not end" in fails(project, wheels=slow.folder, probe_seconds=1)
+    assert left_over(project) == []
 
 
 def test_a_terminated_install_clears_up_itself(tmp_path):
@@ -604,7 +618,7 @@ def test_what_a_killed_install_of_another_lock_left_goes_too(standins, tmp_path)
     aside = project.toolchains / f".part-{'a' * 64}-old-0123abcd"
     for folder in (gone, busy, aside):
         (folder / "venv").mkdir(parents=True)
-    with FileLock(project.toolchains / f".{'b' * 64}.lock"):
+    with FileLock(f"{busy}.lock"):
         install(project, wheels=standins.folder, find=this_python)
     assert left_over(project) == sorted([busy.name, target_of(project).digest])
 

@@ -21,6 +21,7 @@ from elfkiln.design.model import Const, Design, Loop, Statement
 from elfkiln.errors import BuildFailed, ElfkilnError, Refused, brief
 from elfkiln.families.family import KernelObject, RenderedGenerator
 from elfkiln.io.canonical import file_sha256, sha256_hex
+from elfkiln.io.complaint import complaint
 from elfkiln.io.files import space_refusal, storage_refusal, write_atomic
 from elfkiln.io.workspace import BUILD, check_plain_path
 from elfkiln.targets.npu2 import aiecc, microkernel
@@ -41,8 +42,6 @@ SECONDS = 7200.0
 
 FULL_DISK = re.compile(r"no space left on device|disk quota exceeded|\berrno (?:28|122)\b|\bENOSPC\b", re.IGNORECASE)
 """How tools say that the disk, or this user's part of it, is full: C's words for it, Python's numbers."""
-
-_COMPLAINT = re.compile(r"\b(?:fatal )?error\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -434,17 +433,6 @@ def has_dynamic_loops(design: Design) -> bool:
         )
 
     return any(dynamic(core.body) for core in design.cores)
-
-
-def complaint(text: str) -> str:
-    """Return the first line of a tool's output that reports an error, else its last line.
-
-    >>> complaint("reading\\nx.mlir:3:1: error: no such op\\n3 | foo\\n")
-    'x.mlir:3:1: error: no such op'
-    """
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    errors = [line for line in lines if _COMPLAINT.search(line)]
-    return brief((errors or lines[-1:] or ["it said nothing"])[0], 300)
 
 
 def foreign_dialect(text: str) -> str | None:

@@ -12,30 +12,31 @@ and by size, times and inode after that (`tree.Guard`).
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
 import secrets
 import shutil
-import subprocess
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
-
 from elfkiln.errors import Differs, ElfkilnError, Refused, brief, mismatch_line, refusal
 from elfkiln.io.canonical import canonical_json, file_sha256, sha256_hex
-from elfkiln.io.files import storage_refusal, sync_folder, write_atomic
+from elfkiln.io.checked import Value
+from elfkiln.io.child import ends_at_sigterm, run_child
+from elfkiln.io.complaint import complaint
+from elfkiln.io.files import PART, storage_refusal, sync_folder, write_atomic
+from elfkiln.io.locking import locked
+from elfkiln.io.reading import read_bytes
+from elfkiln.io.strict_json import parse_strict_json
+from elfkiln.io.workspace import private_folder, remove_tree, sweep
 from elfkiln.project import Project
 from elfkiln.store.blobs import Store
 from elfkiln.store.toolchain_lock import TargetPin, read_lock
 from elfkiln.targets.npu2.aiecc import GENERATIONS, check_options, detect_generation, listed_options
 from elfkiln.targets.npu2.interpreter import Interpreter, describe_choice, find_python
 from elfkiln.targets.npu2.pin import Npu2Pin, Tool, read_pin
-from elfkiln.targets.npu2.tool_run import ends_at_sigterm, last_line, probe
+from elfkiln.targets.npu2.tool_run import limits_of, probe
 from elfkiln.targets.npu2.toolchain_tree import Guard, Signature, hash_tree, signature
 from elfkiln.targets.npu2.wheels import (
     Note,
@@ -57,11 +58,11 @@ OUTSIDE = "outside"
 """Folder of links to the tools no wheel holds; on PATH, so that aiecc finds them by name."""
 
 REDO = "run elfkiln toolchain install target=npu2"
-_LOCK_SECONDS = 3600
+_LOCK_SECONDS = 3600.0
+_VENV_SECONDS = 600.0
 _PROBE_SECONDS = 60.0
+_RECORD_BYTES = 64 << 20
 _SPARE_BYTES = 64 << 20
-_REMOVALS = 50
-_REMOVAL_PAUSE = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,22 +120,19 @@ def install(
     target = pin if pin is not None else read_lock(project.lock_file).target("npu2")
     npu2 = read_pin(target)
     folder = project.toolchains / npu2.digest
+    lock = project.toolchains / f".{npu2.digest}.lock"
     try:
         project.toolchains.mkdir(parents=True, exist_ok=True)
-        with ends_at_sigterm(), _alone(folder, note):
+        with ends_at_sigterm(), locked(lock, "this toolchain", patience=_LOCK_SECONDS, note=note):
             if folder.exists() or folder.is_symlink():
                 try:
                     return _whole(folder, npu2)
                 except Refused as problem:
                     note(f"installing again: {problem}")
-            _sweep(folder)
-            part = project.toolchains / f".part-{npu2.digest}-{secrets.token_hex(4)}"
-            try:
-                part.mkdir()
+            sweep(project.toolchains)
+            with private_folder(project.toolchains, PART) as part:
                 _install_into(part, npu2, Sources(Store(project.store), wheels), find, note, probe_seconds)
                 _publish(part, folder)
-            finally:
-                _remove(part)
     except OSError as error:
         raise storage_refusal(Path(error.filename or folder), error) from error
     installed = _whole(folder, npu2)
@@ -235,9 +233,9 @@ def _read(folder: Path, pin: Npu2Pin) -> Installed:
     if not folder.is_dir():
         raise Refused(f"toolchain npu2 {pin.digest[:12]} is not installed; {REDO}")
     try:
-        data = (folder / RECORD).read_bytes()
-        files = (folder / FILES).read_bytes()
-        record = json.loads(data)
+        data = read_bytes(folder / RECORD, _RECORD_BYTES)
+        files = read_bytes(folder / FILES, _RECORD_BYTES)
+        record = parse_strict_json(data, RECORD)
         whole = (
             record["schema"] == SCHEMA
             and record["toolchain"] == pin.digest
@@ -246,8 +244,8 @@ def _read(folder: Path, pin: Npu2Pin) -> Installed:
             and isinstance(record["python"]["version"], str)
             and _are_options(record["aiecc"]["options"])
         )
-        expected = dict(json.loads(files))
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        expected = dict(parse_strict_json(files, FILES))
+    except (OSError, ValueError, KeyError, TypeError, Refused) as error:
         raise Refused(f"toolchain npu2 {pin.digest[:12]} is half-installed ({brief(error, 80)}); {REDO}") from error
     if not whole:
         raise Refused(f"toolchain npu2 {pin.digest[:12]}: {RECORD} is of another install or elfkiln; {REDO} to redo it")
@@ -260,53 +258,14 @@ def _are_options(value: object) -> bool:
     return isinstance(value, dict) and bool(value) and all(isinstance(item, bool) for item in value.values())
 
 
-@contextlib.contextmanager
-def _alone(folder: Path, note: Note) -> Iterator[None]:
-    guard = FileLock(folder.parent / f".{folder.name}.lock")
-    try:
-        try:
-            guard.acquire(timeout=0)
-        except Timeout:
-            note("another process installs this toolchain; waiting for it")
-            guard.acquire(timeout=_LOCK_SECONDS)
-    except Timeout as error:
-        raise Refused(f"another process has been installing this toolchain for {_LOCK_SECONDS} s") from error
-    try:
-        yield
-    finally:
-        guard.release()
-
-
-def _sweep(folder: Path) -> None:
-    """Remove what killed installs left, of any digest; of others than this one only when nobody is at work on it."""
-    for left in folder.parent.glob(".part-*"):
-        digest = left.name.split("-")[1]
-        if digest == folder.name:
-            _remove(left)
-            continue
-        with contextlib.suppress(Timeout), FileLock(folder.parent / f".{digest}.lock", timeout=0):
-            _remove(left)
-
-
-def _remove(folder: Path) -> None:
-    """Remove a folder, into which a child of a killed install may still write: pip ends when its files are gone."""
-    for _ in range(_REMOVALS):
-        shutil.rmtree(folder, ignore_errors=True)
-        if not folder.exists():
-            return
-        time.sleep(_REMOVAL_PAUSE)
-
-
 def _publish(part: Path, folder: Path) -> None:
-    aside = folder.parent / f".part-{folder.name}-old-{secrets.token_hex(4)}"
+    # Should this process end here, the next sweep finds it without a lock.
+    aside = folder.parent / f"{PART}old-{secrets.token_hex(4)}"
     if folder.exists() or folder.is_symlink():
         folder.rename(aside)
     part.rename(folder)
     sync_folder(folder.parent)
-    if aside.is_symlink() or aside.is_file():
-        aside.unlink()
-    else:
-        shutil.rmtree(aside, ignore_errors=True)
+    remove_tree(aside)
 
 
 def _install_into(
@@ -365,18 +324,10 @@ def _need_space(part: Path, needed: int) -> None:
 def _make_venv(interpreter: Interpreter, venv: Path, home: Path) -> None:
     """Make an empty virtual environment: no pip in it, so that it holds the pinned wheels and nothing else."""
     command = [str(interpreter.path), "-I", "-m", "venv", "--without-pip", "--symlinks", str(venv)]
-    done = subprocess.run(
-        command,
-        cwd=home,
-        env=isolated_environment(os.environ, home),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        errors="replace",
-        check=False,
-    )
-    if done.returncode != 0:
-        raise Refused(f"Python {interpreter.version}: its venv module fails ({last_line(done.stderr + done.stdout)})")
+    environment = isolated_environment(os.environ, home)
+    done = run_child(command, name="python -m venv", cwd=home, environment=environment, limits=limits_of(_VENV_SECONDS))
+    if done.exit_code != 0:
+        raise Refused(f"Python {interpreter.version}: its venv module fails ({complaint(done.err + done.out)})")
 
 
 def _install_wheels(pin: Npu2Pin, part: Path, wheelhouse: Path, home: Path) -> None:
@@ -480,19 +431,20 @@ def _try_imports(pin: Npu2Pin, part: Path, home: Path, environment: Mapping[str,
         timeout=5 * probe_seconds,
     )
     if run.exit_code != 0:
-        reason = run.ending if run.exit_code < 0 else last_line(run.err)
+        reason = run.ending if run.exit_code < 0 else complaint(run.err)
         inside = ", ".join(pin.inside_wheels) or "none"
         raise Refused(
             f"the installed wheels cannot import {' '.join(pin.imports)}: {brief(reason, 200)} "
             f"(packages said to lie inside them: {inside})"
         )
-    try:
-        places = json.loads(run.out)
-    except ValueError as error:
-        raise Refused(f"python (first import of aie) printed {brief(run.out)} and not its answer") from error
     site = site_packages(part, pin.python).resolve()
+    try:
+        answer = Value(parse_strict_json(run.out.encode(), "its answer"), "its answer").table()
+        places = {name: place.text() for name, place in answer.items() if place.raw is not None}
+    except Refused as error:
+        raise Refused(f"python (first import of aie) printed {brief(run.out)} and not its answer") from error
     for name, place in places.items():
-        if place is not None and not Path(place).resolve().is_relative_to(site):
+        if not Path(place).resolve().is_relative_to(site):
             raise refusal(f"import {name}", expected="a module of the installed wheels", found=place)
 
 
@@ -510,7 +462,7 @@ def _probe_aiecc(
             [aiecc, question], name=f"aiecc {question}", cwd=home, environment=environment, timeout=probe_seconds
         )
         if run.exit_code != 0:
-            raise Refused(f"aiecc {question}: {run.ending}: {last_line(run.err)}; it does not run on this machine")
+            raise Refused(f"aiecc {question}: {run.ending}: {complaint(run.err)}; it does not run on this machine")
         answers[question] = run.out + run.err
     generation = detect_generation(answers["--help"])
     if generation.name != pin.aiecc_generation:

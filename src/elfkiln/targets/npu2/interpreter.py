@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from elfkiln.errors import Differs, brief, refusal
+from elfkiln.errors import Differs, ElfkilnError, brief, refusal
+from elfkiln.io.checked import Value
+from elfkiln.io.child import run_child
+from elfkiln.io.strict_json import parse_strict_json
+from elfkiln.targets.npu2.tool_run import limits_of
 
 _ASK = (
     "import json, sys; print(json.dumps([sys.implementation.name, list(sys.version_info[:3]), sys.maxsize > 2**32, "
@@ -47,13 +49,13 @@ def find_python(version: str, environ: Mapping[str, str] | None = None) -> Inter
     variable = variable_name(version)
     named = variables.get(variable)
     if named:
-        found = _ask(Path(named))
+        found = _ask(Path(named), variables)
         if found is None or not _fits(found, version):
             what = f"Python {found.version}" if found else "no 64-bit CPython that starts"
             raise refusal(f"{variable}={named}", expected=f"a CPython {version}", found=what)
         return found
     for path in _candidates(version, variables):
-        found = _ask(path)
+        found = _ask(path, variables)
         if found is not None and _fits(found, version):
             return found
     raise Differs(
@@ -73,16 +75,20 @@ def _fits(found: Interpreter, version: str) -> bool:
     return found.version.rpartition(".")[0] == version
 
 
-def _ask(path: Path) -> Interpreter | None:
-    """Ask an interpreter for itself; None when it does not start, does not answer, or is no 64-bit CPython."""
+def _ask(path: Path, variables: Mapping[str, str]) -> Interpreter | None:
+    """Ask an interpreter for itself; None when it does not start, does not answer, or is no 64-bit CPython.
+
+    It gets the caller's variables: a version manager's stub finds the real one by them.
+    """
     try:
-        done = subprocess.run(
-            [path, "-I", "-c", _ASK], stdin=subprocess.DEVNULL, capture_output=True, timeout=_SECONDS, check=False
+        run = run_child(
+            [path, "-I", "-c", _ASK], name=path.name, cwd=Path(), environment=variables, limits=limits_of(_SECONDS)
         )
-        name, version, wide, base = json.loads(done.stdout)
-        if done.returncode == 0 and name == "cpython" and wide:
-            return Interpreter(Path(base), ".".join(map(str, version)))
-    except (OSError, subprocess.TimeoutExpired, ValueError, TypeError):
+        answer = Value(parse_strict_json(run.stdout, path.name), path.name).items()
+        name, version, wide, base = answer
+        if run.exit_code == 0 and name.text() == "cpython" and wide.boolean():
+            return Interpreter(Path(base.text()), ".".join(str(part.whole(0)) for part in version.items()))
+    except (ElfkilnError, ValueError):
         return None
     return None
 

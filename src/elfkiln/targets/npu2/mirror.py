@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from elfkiln.io.canonical import canonical_json
+from elfkiln.io.child import ends_at_sigterm
 from elfkiln.io.files import storage_refusal
 from elfkiln.io.workspace import private_folder
 from elfkiln.project import Project
 from elfkiln.store.blobs import Store, descriptor_of
 from elfkiln.store.toolchain_lock import TargetPin, read_lock
 from elfkiln.targets.npu2.pin import Npu2Pin, Wheel, read_pin
-from elfkiln.targets.npu2.tool_run import ends_at_sigterm
 from elfkiln.targets.npu2.wheels import Note, Sources, collect, silent
 
 ARTIFACT_TYPE = "application/vnd.elfkiln.toolchain.v1"

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
 import zipfile
 from collections.abc import Callable, Iterable, Mapping
@@ -15,12 +14,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
-from elfkiln.errors import Differs, Refused, brief, mismatch_line, refusal
+from elfkiln.errors import Differs, Refused, mismatch_line, refusal
 from elfkiln.io.canonical import file_sha256
+from elfkiln.io.child import ChildStopped, run_child
+from elfkiln.io.complaint import complaint
 from elfkiln.io.files import storage_refusal
 from elfkiln.store.blobs import Store
 from elfkiln.targets.npu2.download import fetch
 from elfkiln.targets.npu2.pin import Wheel, WheelName
+from elfkiln.targets.npu2.tool_run import limits_of
 
 Note = Callable[[str], None]
 
@@ -187,39 +189,16 @@ def run_pip(arguments: list[str], *, cwd: Path, environment: Mapping[str, str], 
     chosen = ["--python", str(python)] if python is not None else []
     command = [sys.executable, "-I", "-m", "pip", *chosen, "--disable-pip-version-check", "--no-input", *arguments]
     try:
-        done = subprocess.run(
-            command,
-            cwd=cwd,
-            env=dict(environment),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_PIP_SECONDS,
-            check=False,
-        )
-    except subprocess.TimeoutExpired as error:
-        raise Differs(f"pip did not end in {_PIP_SECONDS} s") from error
-    if done.returncode == 0:
-        return done.stdout
-    if "No module named pip" in done.stderr:
+        run = run_child(command, name="pip", cwd=cwd, environment=environment, limits=limits_of(_PIP_SECONDS))
+    except ChildStopped as error:
+        raise Differs(str(error)) from error
+    if run.exit_code == 0:
+        return run.out
+    if "No module named pip" in run.err:
         raise Refused("pip is missing in elfkiln's own Python; run python -m ensurepip with it, or use ./doit")
-    if "No space left on device" in done.stderr:
+    if "No space left on device" in run.err:
         raise Refused(f"{cwd}: no space left on the device; free some and run again, nothing was half-installed")
-    raise Differs(f"pip {arguments[0]}: {pip_complaint(done.stdout + done.stderr)}")
-
-
-def pip_complaint(text: str) -> str:
-    """Return what a Python tool's output says went wrong: its last error line, else all its lines but warnings.
-
-    >>> pip_complaint("Looking up\\nERROR: No matching distribution found for a==1\\n")
-    'No matching distribution found for a==1'
-    >>> pip_complaint("a 1 requires b, which is not installed.\\na 1 requires c, which is not installed.\\n")
-    'a 1 requires b, which is not installed.; a 1 requires c, which is not installed.'
-    """
-    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("WARNING: ")]
-    errors = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")]
-    return brief(errors[-1] if errors else "; ".join(lines) or "no reason given", 300)
+    raise Differs(f"pip {arguments[0]}: {complaint(run.out + run.err, otherwise_all=True)}")
 
 
 def unpacked_bytes(folder: Path) -> int:
