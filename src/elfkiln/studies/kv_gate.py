@@ -27,7 +27,11 @@ OUTLIER_CHANNELS = 4
 SEVERITIES = (1.0, 8.0, 30.0)
 BOUND = 1e-3
 """The divergence the pull request calls the edge of what is acceptable."""
-CACHES = ("f16+rotation", "int8", "int8+rotation")
+UNIFORM_BOUND = 1.5
+"""How far from 1x the worth of rotation may be on uniform channels, as the pull request bounds it."""
+CACHES = ("rotated f16", "f16+rotation", "int8", "int8+rotation")
+"""What the plain f16 cache is compared with. "rotated f16" rotates its keys in f32 and rounds them no more: it is the
+published quantity, and measures the rotation alone. "f16+rotation" keeps rotated keys in f16, as a cache would."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +54,10 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class ScoreError:
-    """How far f32 scores lie from exact ones (rms error over rms score): as they are, and of rotated vectors."""
+    """How far scores lie from exact ones (rms error over rms score): `plain` added up in f32; `rotated` in f32, not so.
+
+    Rotated vectors are multiplied in f64, so that only what the rotation itself loses is measured.
+    """
 
     plain: float
     rotated: float
@@ -83,14 +90,18 @@ class Measurement:
         rising = " < ".join(f"{worth:.1f}" for worth in worths)
         scores = self.score_error
         return (
-            Check("rotation is worth about 1x on uniform channels", 0.5 < uniform.worth < 2, f"{uniform.worth:.2f}x"),
+            Check(
+                "rotation is worth about 1x on uniform channels",
+                1 / UNIFORM_BOUND < uniform.worth < UNIFORM_BOUND,
+                f"{uniform.worth:.2f}x",
+            ),
             Check("rotation is worth more with severity", worths == sorted(worths), rising),
             _within(f"int8 is inside {BOUND:g} at {mild.label}", mild, "int8", inside=True),
             _within(f"int8 is outside {BOUND:g} at {severe.label}", severe, "int8", inside=False),
             _within(f"int8+rotation is inside {BOUND:g} at {severe.label}", severe, "int8+rotation", inside=True),
             Check(
                 "rotation preserves scores to the rounding of f32",
-                scores.rotated < 4 * scores.plain,
+                scores.rotated < scores.plain,
                 f"{scores.rotated:.1e} against {scores.plain:.1e} of a plain dot product",
             ),
         )
@@ -134,26 +145,24 @@ def measure(seed: int = 0, outliers: int = OUTLIER_CHANNELS, block: int = HEAD_W
     return Measurement(seed, outliers, block, rows, mean)
 
 
-def hadamard(block: int) -> Array:
-    """Return the orthonormal Hadamard matrix of a power of two, in Sylvester's order.
-
-    >>> hadamard(2) * np.sqrt(2)
-    array([[ 1.,  1.],
-           [ 1., -1.]])
-    """
-    matrix = np.ones((1, 1))
-    while len(matrix) < block:
-        matrix = np.block([[matrix, matrix], [matrix, -matrix]])
-    return np.asarray(matrix / np.sqrt(block))
-
-
 def rotate(vectors: Array, signs: Array, block: int) -> Array:
     """Return the per-head rotation of vectors along their last axis, in their own precision.
 
-    Signs first, then each block of the axis by the Hadamard matrix, which is its own transpose.
+    Signs first, then each block of the axis by the orthonormal Hadamard matrix in Sylvester's order. Sums and
+    differences of halves, then of quarters and so on: in f32 that loses less than a product with the matrix, and it is
+    the same on every machine.
+
+    >>> rotate(np.array([[3.0, 1.0, 0.0, 0.0]]), np.ones(4), 4)
+    array([[2., 1., 2., 1.]])
     """
-    blocks = (vectors * signs.astype(vectors.dtype)).reshape(-1, block)
-    return np.asarray(blocks @ hadamard(block).astype(vectors.dtype)).reshape(vectors.shape)
+    turned = (vectors * signs.astype(vectors.dtype)).reshape(-1, block)
+    half = block // 2
+    while half:
+        pairs = turned.reshape(-1, block // (2 * half), 2, half)
+        sums, differences = pairs[:, :, 0] + pairs[:, :, 1], pairs[:, :, 0] - pairs[:, :, 1]
+        turned = np.stack((sums, differences), axis=2).reshape(-1, block)
+        half //= 2
+    return np.asarray(turned * np.asarray(1 / np.sqrt(block), vectors.dtype)).reshape(vectors.shape)
 
 
 def int8_cache(keys: Array) -> Array:
@@ -185,11 +194,18 @@ def divergence(reference: Array, other: Array) -> float:
 
 
 def score_error(queries: Array, keys: Array, signs: Array, block: int) -> ScoreError:
-    """Return the error of f32 scores against f64 ones, as they are and after rotating both sides in f32."""
+    """Return the error of scores: of a plain f32 dot product, and of f64 products of vectors rotated in f32.
+
+    The plain dot product adds up channel by channel, as the textbook has it: a library's order differs from machine to
+    machine.
+    """
     exact = queries @ keys.T
     q32, k32 = queries.astype(np.float32), keys.astype(np.float32)
-    plain = q32 @ k32.T
-    rotated = rotate(q32, signs, block) @ rotate(k32, signs, block).T
+    plain = np.zeros(exact.shape, np.float32)
+    for query, key in zip(q32.T, k32.T, strict=True):
+        plain += np.outer(query, key)
+    turned_queries, turned_keys = rotate(q32, signs, block), rotate(k32, signs, block)
+    rotated = turned_queries.astype(np.float64) @ turned_keys.astype(np.float64).T
 
     def relative(scores: Array) -> float:
         return float(np.sqrt(np.mean((scores - exact) ** 2)) / np.sqrt(np.mean(exact**2)))
@@ -205,7 +221,15 @@ def _divergences(queries: Array, keys: Array, signs: Array, block: int) -> dict[
         "int8": attention(queries, int8_cache(keys)),
         "int8+rotation": attention(turned_queries, int8_cache(turned_keys)),
     }
-    return {cache: divergence(reference, weights) for cache, weights in caches.items()}
+    published = {"rotated f16": _rotated_f16(queries, keys, signs, block)}
+    return published | {cache: divergence(reference, weights) for cache, weights in caches.items()}
+
+
+def _rotated_f16(queries: Array, keys: Array, signs: Array, block: int) -> float:
+    """Return the divergence that rotating the f16 cache's keys and the queries in f32 makes, without rounding again."""
+    q32, k32 = queries.astype(np.float32), keys.astype(np.float16).astype(np.float32)
+    turned = (rotate(vectors, signs, block).astype(np.float64) for vectors in (q32, k32))
+    return divergence(attention(q32.astype(np.float64), k32.astype(np.float64)), attention(*turned))
 
 
 def _f16_cache(keys: Array) -> Array:
