@@ -28,6 +28,23 @@ INDEX = f"{OUT}/index"
 """The answers that are kept for `check-missing`."""
 
 
+MODEL_TABLES = ("plan.json", "roles.yaml")
+"""What makes a folder below plans/ a model: the engine's plan, or a role table."""
+
+
+def models_below(root: str | os.PathLike[str]) -> list[str]:
+    """Return the names of the models below plans/, sorted.
+
+    Whatever bears the names of `MODEL_TABLES` counts: what is not a file is refused where it is read, never passed over.
+    """
+    plans = os.path.join(root, PLANS)
+    try:
+        names = sorted(os.listdir(plans))
+    except OSError:
+        return []
+    return [name for name in names if any(os.path.lexists(os.path.join(plans, name, one)) for one in MODEL_TABLES)]
+
+
 class Project:
     """A checkout of elfkiln: every path a command uses hangs below `root`.
 

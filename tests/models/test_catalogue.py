@@ -54,3 +54,7 @@ def test_a_plan_has_one_layout(models):
     assert model_requirements(models, "planned", "b8") == model_requirements(models, "planned")
     with pytest.raises(Refused, match=r"planned: layout: expected b8, as container.layout of its plan says, found rm"):
         model_requirements(models, "planned", "rm")
+
+
+def test_a_model_is_told_by_the_engines_plan_or_a_role_table():
+    assert MODEL_TABLES == (PLAN_FILE, ROLES_FILE)

@@ -13,19 +13,12 @@ from elfkiln.errors import ElfkilnError, Refused
 from elfkiln.models.plan.schema import Plan
 from elfkiln.models.requirement import Requirement, RequirementSet
 from elfkiln.models.role_table import ROLES_FILE, read_role_table
-from elfkiln.project import Project
+from elfkiln.project import Project, models_below
 
 
 def all_models(project: Project) -> tuple[str, ...]:
-    """Return the names of the models below plans/, sorted: every folder with a plan.json or a roles.yaml.
-
-    Whatever bears these names counts: what is not a file is refused where it is read, and never passed over.
-    """
-    if not project.plans.is_dir():
-        return ()
-    return tuple(
-        sorted(folder.name for folder in project.plans.iterdir() if _has(folder, PLAN_FILE) or _has(folder, ROLES_FILE))
-    )
+    """Return the names of the models below plans/, sorted: every folder with a plan.json or a roles.yaml."""
+    return tuple(models_below(project.root))
 
 
 def _has(folder: Path, name: str) -> bool:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import os
 import sys
 
-from elfkiln.project import BLOBS, PLANS, STORE, find_root, is_checkout
+from elfkiln.project import BLOBS, STORE, find_root, is_checkout, models_below
 from elfkiln.work.answers import Proof, look_at, look_at_all, read_answer
 from elfkiln.work.gaps import CheckedSet, CheckReport, Gap
 
@@ -200,20 +200,6 @@ def _installed(
     from elfkiln.work.diagnose import diagnose
 
     return diagnose(row, target, opened, later, found.get(opened, ""))
-
-
-def models_below(root: str) -> list[str]:
-    """Return the names of the models below plans/, sorted: every folder with a plan.json or a roles.yaml."""
-    plans = os.path.join(root, PLANS)
-    try:
-        names = sorted(os.listdir(plans))
-    except OSError:
-        return []
-    return [
-        name
-        for name in names
-        if any(os.path.lexists(os.path.join(plans, name, table)) for table in ("plan.json", "roles.yaml"))
-    ]
 
 
 def main(words: list[str]) -> int | None:
