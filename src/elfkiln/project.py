@@ -35,7 +35,7 @@ MODEL_TABLES = ("plan.json", "roles.yaml")
 def models_below(root: str | os.PathLike[str]) -> list[str]:
     """Return the names of the models below plans/, sorted.
 
-    Whatever bears the names of `MODEL_TABLES` counts: what is not a file is refused where it is read, never passed over.
+    Whatever bears one of the names of `MODEL_TABLES` counts: what is not a file is refused where it is read.
     """
     plans = os.path.join(root, PLANS)
     try:

@@ -2,9 +2,11 @@
 
 import pytest
 
+from elfkiln.engine.contract import PLAN_FILE
 from elfkiln.errors import Refused
 from elfkiln.models.catalogue import all_models, model_requirements
-from elfkiln.project import Project
+from elfkiln.models.role_table import ROLES_FILE
+from elfkiln.project import MODEL_TABLES, Project
 from plan_data import plan_data, write_plan_file
 from projects import TINY_ROLES
 

@@ -40,8 +40,8 @@ def models_of(project: Project, arguments: Arguments, verb: str) -> tuple[str, .
     return known if model == "all" else (model,)
 
 
-def asked_of(project: Project, arguments: Arguments, verb: str) -> tuple[Asked, ...]:
-    """Return what `plan=`, or `model=` and `layout=`, ask for, and show the notes of their plans.
+def asked_of(project: Project, arguments: Arguments, verb: str, *, notes: bool = True) -> tuple[Asked, ...]:
+    """Return what `plan=`, or `model=` and `layout=`, ask for, and show the notes of their plans (unless told not to).
 
     A plan that the target cannot serve (an int8 cache, today) is `Refused`.
     """
@@ -56,7 +56,8 @@ def asked_of(project: Project, arguments: Arguments, verb: str) -> tuple[Asked, 
     else:
         models = models_of(project, arguments, verb)
         found = tuple(asked_by_model(project, name, target=target, layout=layout, strict=strict) for name in models)
-    show_notes(note for one in found for note in one.notes)
+    if notes:
+        show_notes(note for one in found for note in one.notes)
     for one in found:
         one.require_target()
     return found

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 
 from elfkiln.cli.arguments import Arguments
-from elfkiln.cli.common import print_json, project_of, sets_of
-from elfkiln.errors import Refused
+from elfkiln.cli.common import asked_of, print_json, project_of, sets_of
+from elfkiln.errors import EXIT_DONE, Refused
 from elfkiln.models.requirement import RequirementSet
 from elfkiln.project import Project
 from elfkiln.targets.table import builder_for
 from elfkiln.work.asked import named_only
 from elfkiln.work.build import build_elfs
+from elfkiln.work.build_state import keep_state
 from elfkiln.work.explain import Explanation, explain_sets, find_requirement
 from elfkiln.work.progress import Progress
 
 
 def run(arguments: Arguments) -> int:
-    """Build and return the report's exit code."""
+    """Build and return the report's exit code; where nothing is left to do, that is kept for the next time."""
     project = project_of(arguments)
     builder = builder_for(project, arguments.keys.get("target"))
     report = build_elfs(
@@ -31,6 +33,10 @@ def run(arguments: Arguments) -> int:
     )
     if arguments.json:
         print_json(report.to_json())
+    plain = "model" in arguments.keys and "roles" not in arguments.keys and not arguments.words
+    if report.exit_code == EXIT_DONE and plain:
+        sys.stdout.flush()
+        keep_state(project, builder, asked_of(project, arguments, "elfs", notes=False), arguments.keys.get("target"))
     return report.exit_code
 
 

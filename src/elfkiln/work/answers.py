@@ -3,9 +3,11 @@
 An answer's file is text, tab-separated:
 
     elfkiln-answer/1
-    file   <path below the root>  <stamp>
-    bytes  <path below the root>  <sha256 of the file>
-    tree   <folder>  stamps|bytes  <sha256 over all its files>
+    file    <path below the root>  <stamp>
+    bytes   <path below the root>  <sha256 of the file>
+    tree    <folder>  stamps|bytes  <sha256 over all its files>
+    folder  <path>  <stamp>
+    python  <prefix>  <version>
     answer
     ...                            the answer's own lines
     sha256 <of everything above>
@@ -13,7 +15,8 @@ An answer's file is text, tab-separated:
 It is current iff its last line fits and every input is what it was. A stamp is inode, size, mtime and ctime: no edit
 leaves all four alone, except one within the clock tick of the edit before it. So what had changed less than `SLACK_NS`
 before the answer was worked out is proven by its bytes instead (git calls this case racily clean). The folder of a
-`tree` is one below the root, or `.` for this package: the code that worked the answer out.
+`tree` is one below the root, or `.` for this package: the code that worked the answer out. A `folder` is the one of
+installed packages: its own stamp changes when one comes or goes.
 
 Nothing heavy is imported here: a command that finds its answer is done in the time Python takes to start.
 """
@@ -21,6 +24,7 @@ Nothing heavy is imported here: a command that finds its answer is done in the t
 from __future__ import annotations
 
 import os
+import sys
 from hashlib import sha256
 
 from elfkiln.io.reading import Unreadable, open_regular, read_bytes, reason_of
@@ -37,6 +41,7 @@ IRREGULAR = "irregular"
 _MOST_BYTES = 1 << 28
 _PART = 1 << 20
 _MOST_DEPTH = 20
+_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789_-.")
 # Below this a pool of threads costs more than it saves.
 _POOL_BYTES = 4 << 20
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -60,10 +65,20 @@ class Proof:
                 self.seen[key] = stamp_of(os.path.join(self.root, place))
             elif kind == "bytes":
                 self.seen[key] = digest_of(os.path.join(self.root, place))
+            elif kind == "folder":
+                self.seen[key] = folder_stamp(place)
             else:
                 folder = _PACKAGE if place == "." else os.path.join(self.root, place)
                 self.seen[key] = _tree_bytes(folder) if kind == "tree bytes" else _tree_stamps(folder)[0]
         return self.seen[key]
+
+
+def answer_name(verb: str, model: str, target: str | None, layout: str | None) -> str | None:
+    """Return the file name of the answer to a question, None for words that could name another file."""
+    words = [model, target or "", layout or ""]
+    if not model or model.startswith(".") or not all(_LETTERS.issuperset(word) for word in words):
+        return None
+    return f"{verb}/{'@'.join(words).rstrip('@')}.txt"
 
 
 def read_answer(proof: Proof, name: str) -> list[str] | None:
@@ -89,8 +104,10 @@ def read_answer(proof: Proof, name: str) -> list[str] | None:
 
 def _holds(proof: Proof, fields: list[str]) -> bool:
     kind, *rest = fields
-    if kind in ("file", "bytes") and len(rest) == 2:
+    if kind in ("file", "bytes", "folder") and len(rest) == 2:
         return proof.of(kind, rest[0]) == rest[1]
+    if kind == "python":
+        return rest == python_in_use()
     if kind == "tree" and len(rest) == 3 and rest[1] in ("stamps", "bytes"):
         return proof.of(f"tree {rest[1]}", rest[0]) == rest[2]
     return False
@@ -129,6 +146,20 @@ def stamp_of(path: str) -> str:
     if state.st_mode & 0o170000 != 0o100000:
         return IRREGULAR
     return f"{state.st_ino} {state.st_size} {state.st_mtime_ns} {state.st_ctime_ns}"
+
+
+def folder_stamp(path: str) -> str:
+    """Return the stamp of a folder itself, which changes with what it holds by name."""
+    try:
+        state = os.stat(path)
+    except (OSError, ValueError):
+        return ABSENT
+    return f"{state.st_ino} {state.st_mtime_ns} {state.st_ctime_ns}"
+
+
+def python_in_use() -> list[str]:
+    """Return the prefix and the version of the Python that runs."""
+    return [sys.prefix, str(sys.hexversion)]
 
 
 def _files_below(folder: str, prefix: str = "", depth: int = 0) -> Iterator[tuple[str, os.DirEntry[str]]]:

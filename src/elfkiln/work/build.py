@@ -22,6 +22,7 @@ from elfkiln.store.artifacts import Artifact, find_artifact, put_artifact, recip
 from elfkiln.store.blobs import Store
 from elfkiln.store.registry import Entry, load_registry, register
 from elfkiln.targets.target import Builder, headline_of
+from elfkiln.work.fast_elfs import nothing_to_do
 from elfkiln.work.jobs import Failure, Job, plan_jobs, registry_key
 from elfkiln.work.progress import Progress
 
@@ -62,9 +63,9 @@ class BuildReport:
 
     def summary(self) -> str:
         """Return the closing line."""
-        head = f"{self.names} names, {self.recipes} recipes"
         if not (self.failures or self.built or self.registered):
-            return f"{head}: nothing to do, every ELF is registered and its bytes verify"
+            return nothing_to_do(self.names, self.recipes)
+        head = f"{self.names} names, {self.recipes} recipes"
         counts = [f"{len(self.built)} built and registered"]
         if self.registered:
             counts.append(f"{len(self.registered)} registered from the store")

@@ -18,10 +18,10 @@ from elfkiln.project import Project
 from elfkiln.store.blobs import Store
 from elfkiln.store.registry import load_registry
 from elfkiln.store.toolchain_lock import read_lock
-from elfkiln.work.answers import answer_bytes, inputs_of
+from elfkiln.work.answers import answer_bytes, answer_name, inputs_of
 from elfkiln.work.asked import Asked, asked_by_model
 from elfkiln.work.diagnose import sealed_fault
-from elfkiln.work.fast_check import NO_DIGEST, Row, Wanted, answer_name
+from elfkiln.work.fast_check import NO_DIGEST, Row, Wanted
 from elfkiln.work.jobs import entry_of, registered_problem, registry_key
 
 MODEL_FILES = (PLAN_FILE, ROLES_FILE, contract.DECISION_FILE)
@@ -50,7 +50,7 @@ def wanted_by_model(
             failure = error
             wanted = Wanted(model, chosen, layout or "", [], " ".join(str(error).split()))
         if inputs_of(root, files, ["."], now) == before:
-            name = answer_name(model, target, layout)
+            name = answer_name("check", model, target, layout)
             # The file only saves time: where it cannot be written, the answer comes without it.
             there = any(os.path.lexists(project.plans / model / file) for file in MODEL_FILES[:2])
             if strict and name is not None and there:

@@ -18,11 +18,10 @@ import os
 import sys
 
 from elfkiln.project import BLOBS, STORE, find_root, is_checkout, models_below
-from elfkiln.work.answers import Proof, look_at, look_at_all, read_answer
+from elfkiln.work.answers import Proof, answer_name, look_at, look_at_all, read_answer
 from elfkiln.work.gaps import CheckedSet, CheckReport, Gap
 
 KEYS = ("model", "layout", "target", "dir", "root")
-_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789_-.")
 NO_DIGEST = "-"
 
 
@@ -76,17 +75,9 @@ class Wanted:
         return [head, f"refused\t{self.refused}"] if self.refused is not None else [head, *map(Row.line, self.rows)]
 
 
-def answer_name(model: str, target: str | None, layout: str | None) -> str | None:
-    """Return the file name of the answer to a question, None for words that could name another file."""
-    words = [model, target or "", layout or ""]
-    if not model or model.startswith(".") or not all(_LETTERS.issuperset(word) for word in words):
-        return None
-    return f"check/{'@'.join(words).rstrip('@')}.txt"
-
-
 def read_wanted(proof: Proof, model: str, target: str | None, layout: str | None) -> Wanted | None:
     """Return what is kept for a model, None when nothing is, or what is there is not current."""
-    name = answer_name(model, target, layout)
+    name = answer_name("check", model, target, layout)
     lines = read_answer(proof, name) if name is not None else None
     return None if lines is None else parse_wanted(lines, model, layout)
 
