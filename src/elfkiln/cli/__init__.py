@@ -2,30 +2,44 @@
 
 from __future__ import annotations
 
+import os
 import sys
+
+
+def command() -> None:
+    """Run the verb of the command line and end the process with its exit code."""
+    words = sys.argv[1:]
+    code = _answered(words)
+    if code is not None:
+        # Everything is said: taking the interpreter down in order would take a fifth of the whole time.
+        os._exit(code)
+    sys.exit(main(words))
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run one verb and return its exit code: 0 done, 1 something missing or differing, 2 usage or refused input."""
     words = sys.argv[1:] if argv is None else argv
-    if words and words[0] in ("check-missing", "elfs"):
-        try:
-            answer = _answered(words[0], words[1:])
-            sys.stdout.flush()
-        except OSError as error:
-            sys.stderr.write(f"elfkiln: {error.strerror or error}\n")
-            return 1
-        if answer is not None:
-            return answer
+    code = _answered(words)
+    if code is not None:
+        return code
     from elfkiln.cli.dispatch import dispatch
 
     return dispatch(words)
 
 
-def _answered(verb: str, words: list[str]) -> int | None:
+def _answered(words: list[str]) -> int | None:
     """Return the exit code where a kept answer says everything, None where the verb has to work."""
-    if verb == "elfs":
+    if not words or words[0] not in ("check-missing", "elfs"):
+        return None
+    if words[0] == "elfs":
         from elfkiln.work.fast_elfs import main as fast
     else:
         from elfkiln.work.fast_check import main as fast
-    return fast(words)
+    try:
+        code = fast(words[1:])
+        if code is not None:
+            sys.stdout.flush()
+    except OSError as error:
+        sys.stderr.write(f"elfkiln: {error.strerror or error}\n")
+        return 1
+    return code

@@ -7,7 +7,6 @@ a byte is read. The fast path of `check-missing` reads through this too, so it i
 from __future__ import annotations
 
 import errno
-import hashlib
 import os
 import stat
 
@@ -95,6 +94,9 @@ def read_bytes(path: str | os.PathLike[str], limit: int, *, follow: bool = True)
 
 def sha256_of(path: str | os.PathLike[str], *, follow: bool = True) -> str:
     """Return the sha256 of a regular file's bytes as 64 hex digits, read in parts; raises as `open_regular` does."""
+    # Not at the top: check-missing hashes without it.
+    import hashlib
+
     with open(open_regular(path, follow=follow), "rb", buffering=0) as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 

@@ -25,14 +25,19 @@ from __future__ import annotations
 
 import os
 import sys
-from hashlib import sha256
 
 from elfkiln.io.reading import Unreadable, open_regular, read_bytes, reason_of
 from elfkiln.project import INDEX
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable
+
+try:
+    # What hashlib itself takes, without its other algorithms: they cost as much as hashing a small set.
+    from _hashlib import openssl_sha256 as sha256
+except ImportError:
+    from hashlib import sha256
 
 HEADER = "elfkiln-answer/1"
 SLACK_NS = 2_000_000_000
@@ -162,45 +167,49 @@ def python_in_use() -> list[str]:
     return [sys.prefix, str(sys.hexversion)]
 
 
-def _files_below(folder: str, prefix: str = "", depth: int = 0) -> Iterator[tuple[str, os.DirEntry[str]]]:
-    """Yield every file of a tree by its relative path; what Python and editors leave behind is passed over."""
-    if depth > _MOST_DEPTH:
-        # A link that leads upwards.
-        return
-    try:
-        with os.scandir(folder) as entries:
-            found = sorted(entries, key=lambda entry: entry.name)
-    except OSError:
-        return
-    for entry in found:
-        name = entry.name
-        if name.startswith(".") or name == "__pycache__":
+def _files_below(folder: str) -> list[tuple[str, os.DirEntry[str]]]:
+    """Return every file of a tree with its relative path, sorted; what Python and editors leave behind is left out."""
+    found = []
+    folders = [(folder, "", 0)]
+    while folders:
+        path, prefix, depth = folders.pop()
+        try:
+            with os.scandir(path) as entries:
+                for entry in entries:
+                    name = entry.name
+                    if name[0] == "." or name == "__pycache__":
+                        continue
+                    if not entry.is_dir():
+                        found.append((prefix + name, entry))
+                    elif depth < _MOST_DEPTH:
+                        # Deeper there is a link that leads upwards.
+                        folders.append((entry.path, f"{prefix}{name}/", depth + 1))
+        except OSError:
             continue
-        if entry.is_dir():
-            yield from _files_below(entry.path, f"{prefix}{name}/", depth + 1)
-        else:
-            yield prefix + name, entry
+    found.sort(key=lambda pair: pair[0])
+    return found
 
 
 def _tree_stamps(folder: str) -> tuple[str, int]:
     """Return the sha256 over the stamps of all files of a tree, and when the last of them changed (ns)."""
     last = 0
-    parts = []
+    stamps: list[tuple[str, int, int, int, int]] = []
     for name, entry in _files_below(folder):
         try:
             state = entry.stat()
         except OSError:
-            parts.append(f"{name}\tabsent")
+            stamps.append((name, 0, 0, 0, 0))
             continue
-        last = max(last, state.st_mtime_ns, state.st_ctime_ns)
-        parts.append(f"{name}\t{state.st_ino} {state.st_size} {state.st_mtime_ns} {state.st_ctime_ns}")
-    return sha256("\n".join(parts).encode("utf-8", "surrogateescape")).hexdigest(), last
+        mtime, ctime = state.st_mtime_ns, state.st_ctime_ns
+        last = max(last, mtime, ctime)
+        stamps.append((name, state.st_ino, state.st_size, mtime, ctime))
+    return sha256(repr(stamps).encode("utf-8", "surrogateescape")).hexdigest(), last
 
 
 def _tree_bytes(folder: str) -> str:
     """Return the sha256 over names and bytes of all files of a tree."""
-    parts = [f"{name}\t{digest_of(entry.path)}" for name, entry in _files_below(folder)]
-    return sha256("\n".join(parts).encode("utf-8", "surrogateescape")).hexdigest()
+    parts = [(name, digest_of(entry.path)) for name, entry in _files_below(folder)]
+    return sha256(repr(parts).encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def digest_of(path: str) -> str:
