@@ -5,6 +5,7 @@ from __future__ import annotations
 from elfkiln.cli.arguments import Arguments
 from elfkiln.cli.common import asked_of, one_asked_of, print_json, project_of, target_of
 from elfkiln.errors import Refused
+from elfkiln.store.registry import load_registry
 from elfkiln.work.lookup import lookup, lookup_exit_code, lookup_glob
 
 
@@ -27,7 +28,9 @@ def run(arguments: Arguments) -> int:
     if arguments.words:
         rows = lookup_glob(project, target, arguments.words[0])
     else:
-        rows = tuple(row for one in asked_of(project, arguments, "lookup") for row in lookup(project, one).rows)
+        entries = load_registry(project.registry_file).entries(target)
+        asked = asked_of(project, arguments, "lookup")
+        rows = tuple(row for one in asked for row in lookup(project, one, entries).rows)
     if arguments.json:
         print_json([row.to_json() for row in rows])
     else:

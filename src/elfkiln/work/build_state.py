@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sysconfig
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -34,6 +33,9 @@ class Inputs:
 
 def state_of_inputs(project: Project, asked: Sequence[Asked], now_ns: int) -> Inputs:
     """Return the state of the inputs of these models at `now_ns`."""
+    # It reads the environment when it is imported.
+    import sysconfig
+
     root = str(project.root)
 
     def below(path: os.PathLike[str]) -> str:

@@ -11,7 +11,7 @@ from elfkiln.store.blobs import Store
 from elfkiln.store.toolchain_lock import read_lock
 from elfkiln.work.answers import Proof
 from elfkiln.work.asked import Asked
-from elfkiln.work.check_index import wanted_by_model, wanted_by_plan
+from elfkiln.work.check_index import wanted_by_models, wanted_by_plan
 from elfkiln.work.fast_check import Wanted, find_gaps, read_wanted
 from elfkiln.work.gaps import CheckReport
 
@@ -33,16 +33,15 @@ def check_models(
     chosen = read_lock(project.lock_file).target(target).name
     proof = Proof(str(project.root))
 
-    def wanted(model: str) -> Wanted:
-        kept = read_wanted(proof, model, target, layout) if strict else None
-        return kept or wanted_by_model(project, model, target, layout, strict=strict)
-
     names = list(models)
-    report = _gaps(project, [wanted(model) for model in names], chosen, folder)
+    kept = {name: read_wanted(proof, name, target, layout) if strict else None for name in names}
+    rest = [name for name, wanted in kept.items() if wanted is None]
+    if rest:
+        kept |= dict(zip(rest, wanted_by_models(project, rest, target, layout, strict=strict), strict=True))
+    report = _gaps(project, [wanted for name in names if (wanted := kept[name]) is not None], chosen, folder)
     if report is None:
         # A blob came that was not there when the answers were worked out.
-        fresh = [wanted_by_model(project, model, target, layout, strict=strict) for model in names]
-        report = _gaps(project, fresh, chosen, folder)
+        report = _gaps(project, wanted_by_models(project, names, target, layout, strict=strict), chosen, folder)
     if report is None:
         raise Refused("check-missing: the store changes while it is read; run again when nobody writes it")
     return report

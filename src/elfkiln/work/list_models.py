@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from elfkiln.errors import ElfkilnError
 from elfkiln.models.catalogue import all_models
 from elfkiln.project import Project
+from elfkiln.store.registry import Entry, load_registry
+from elfkiln.store.toolchain_lock import read_lock
 from elfkiln.work.asked import asked_by_model
 from elfkiln.work.lookup import lookup_set
 
@@ -34,13 +37,15 @@ class ListedModel:
 
 def list_models(project: Project, target: str | None = None) -> tuple[ListedModel, ...]:
     """Return every model below plans/, sorted; a refused one has its reason. Raises `Refused` for an unknown target."""
-    return tuple(_listed(project, model, target) for model in all_models(project))
+    chosen = read_lock(project.lock_file).target(target).name
+    entries = load_registry(project.registry_file).entries(chosen)
+    return tuple(_listed(project, model, chosen, entries) for model in all_models(project))
 
 
-def _listed(project: Project, model: str, target: str | None) -> ListedModel:
+def _listed(project: Project, model: str, target: str, entries: Mapping[str, Entry]) -> ListedModel:
     try:
         asked = asked_by_model(project, model, target=target)
-        found = lookup_set(project, asked.target, asked.wanted)
+        found = lookup_set(project, target, asked.wanted, entries)
     except ElfkilnError as error:
         return ListedModel(model, refused=str(error))
     registered = sum(row.entry is not None for row in found)

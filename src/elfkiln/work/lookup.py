@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,9 +52,12 @@ class Found:
         return f"{line}  not what is asked for: {self.problem}" if self.problem else line
 
 
-def lookup_set(project: Project, target: str, wanted: RequirementSet) -> tuple[Found, ...]:
-    """Return one row per name of the set, in its order."""
-    entries = load_registry(project.registry_file).entries(target)
+def lookup_set(
+    project: Project, target: str, wanted: RequirementSet, entries: Mapping[str, Entry] | None = None
+) -> tuple[Found, ...]:
+    """Return one row per name of the set, in its order; `entries` is the registry's part where it is read already."""
+    if entries is None:
+        entries = load_registry(project.registry_file).entries(target)
     found = ((need, entry_of(entries, wanted, need)) for need in wanted.requirements)
     return tuple(
         Found(target, need.path, registry_key(wanted, need), entry, registered_problem(need, entry))
@@ -114,9 +118,9 @@ class LookedUp:
         return "\n".join([*lines, f"set digest sha256:{whole}" if whole else none])
 
 
-def lookup(project: Project, asked: Asked) -> LookedUp:
-    """Return what the registry has for everything a plan or model asks for."""
-    rows = lookup_set(project, asked.target, asked.wanted)
+def lookup(project: Project, asked: Asked, entries: Mapping[str, Entry] | None = None) -> LookedUp:
+    """Return what the registry has for everything a plan or model asks for; `entries` as for `lookup_set`."""
+    rows = lookup_set(project, asked.target, asked.wanted, entries)
     pairs = [(row.path, row.entry.elf) for row in rows if row.entry is not None and row.problem is None]
     return LookedUp(asked, rows, set_digest(pairs) if len(pairs) == len(rows) else None)
 
