@@ -81,7 +81,7 @@ def test_importing_the_library_does_no_work(tmp_path):
         "    def get(self, key, default=None): reads.append(key); return super().get(key, default)\n"
         "import doit, jinja2, yaml, numpy, filelock, xdsl.ir, elftools.elf.elffile, rich, ziglang, concurrent.futures\n"
         "import xdsl.dialects.builtin, xdsl.parser, xdsl.dialects.func, xdsl.dialects.scf, numpy.typing\n"
-        "import doit.reporter, doit.task, urllib.request, tempfile, http.client, ctypes.util\n"
+        "import doit.reporter, doit.task, urllib.request, tempfile, http.client, ctypes.util, sysconfig\n"
         "import elfkiln\n"
         "os.environ = Watched(os.environ)\n"
         "def refuse(*_): raise SystemExit('import met the network')\n"
