@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import answer_measures
 import numpy as np
 from numpy.typing import NDArray
 from run import Row, paired
@@ -37,13 +38,6 @@ PROJECT = find_project(Path(__file__).parent)
 PYTHON = sys.executable
 ELFKILN = str(Path(sys.executable).parent / "elfkiln")
 MAIN_JOB = "model=bonsai2-27b"
-EMPTY_DODO = """\
-DOIT_CONFIG = {"backend": "sqlite3", "dep_file": ":memory:"}
-
-
-def task_nothing():
-    return {"actions": []}
-"""
 K, N, M = 5120, 14336, 128
 
 
@@ -59,7 +53,7 @@ def _command(words: Sequence[str], cwd: Path) -> Callable[[], float]:
 def noop(scratch: Path) -> Iterator[Row]:
     """A second `doit elfs` of the main job against doit on a dodo.py with one empty task."""
     subprocess.run([ELFKILN, "elfs", MAIN_JOB], cwd=PROJECT.root, stdout=subprocess.DEVNULL, check=True)
-    (scratch / "dodo.py").write_text(EMPTY_DODO)
+    (scratch / "dodo.py").write_text(answer_measures.EMPTY_DODO)
     yield paired(
         "noop",
         "no-op doit elfs of 14 names",
@@ -262,4 +256,4 @@ MEASURES: dict[str, Callable[[Path], Iterator[Row]]] = {
     "cold-build": cold_build,
     "gemm": gemm,
     "ingest": ingest,
-}
+} | answer_measures.MEASURES

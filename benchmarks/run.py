@@ -1,6 +1,6 @@
 """Measures elfkiln as ratios against named baselines, both taken in turn in the same run.
 
-Usage: .venv/bin/python benchmarks/run.py [NAME ...] [--json]     (names: noop check-missing cold-build gemm ingest)
+Usage: .venv/bin/python benchmarks/run.py [NAME ...] [--json]     (an unknown NAME lists them)
 
 Every figure is a median over paired runs: A, B, A, B, ... so that a drifting machine moves both. Absolute times are
 printed for orientation only; quote the ratios.
@@ -8,6 +8,7 @@ printed for orientation only; quote the ratios.
 
 from __future__ import annotations
 
+import compileall
 import json
 import shutil
 import statistics
@@ -19,7 +20,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 # The plain loop over a microkernel is the tests' own, which check microkernels alone with it.
-sys.path[:0] = [str(HERE), str(HERE.parent / "tests")]
+sys.path[:0] = [str(HERE), str(HERE.parent / "tests" / "support")]
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,8 @@ def main(words: Sequence[str]) -> int:
     if unknown:
         print(f"benchmarks: no measure {unknown[0]!r}; there are {', '.join(measures.MEASURES)}", file=sys.stderr)
         return 2
+    # Where PYTHONDONTWRITEBYTECODE is set, every process would compile what it imports.
+    compileall.compile_dir(HERE.parent / "src", quiet=1)
     rows: list[Row] = []
     scratch = Path(tempfile.mkdtemp(prefix="elfkiln-benchmarks-"))
     try:

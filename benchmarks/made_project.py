@@ -1,0 +1,69 @@
+"""Makes a project of many models whose ELFs are random bytes: what looking at names costs does not depend on them."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from pathlib import Path
+
+from elfkiln.io.canonical import sha256_hex
+from elfkiln.models.catalogue import model_requirements
+from elfkiln.project import Project
+from elfkiln.store.registry import Entry, Registry, dump_registry
+
+NAMES_EACH = 20
+"""QKV, O, G, U, D and Z at two widths where the rules of role tables let them, each at M = 128 and M = 16."""
+
+_TABLE = """\
+schema: elfkiln-roles/1
+model: {model}
+source: made by benchmarks/made_project.py
+hidden: {h}
+intermediate: {i}
+layers: {{full: 2}}
+layout: b8
+decode: true
+rows:
+  - {{role: QKV, K: {h}, N: {q}, columns: 2}}
+  - {{role: QKV, K: {h}, N: {q2}, columns: 2}}
+  - {{role: O, K: {h}, N: {h}, columns: 2}}
+  - {{role: O, K: {q}, N: {h}, columns: 2}}
+  - {{role: G, K: {h}, N: {i}, columns: 2}}
+  - {{role: U, K: {h}, N: {i}, columns: 2}}
+  - {{role: D, K: {i}, N: {h}, columns: 2}}
+  - {{role: Z, K: {h}, N: {h}, columns: 2}}
+  - {{role: Z, K: {h}, N: {q}, columns: 2}}
+  - {{role: QA, K: {h}, N: {q}, columns: 2}}
+"""
+
+
+def make_project(root: Path, models: int, elf_bytes: int, *, checkout: Path) -> Project:
+    """Make a project of `models` models of 20 names, each name's ELF registered and stored: `elf_bytes` random bytes.
+
+    Every name is a geometry of its own, so that no two share a blob.
+    """
+    project = Project(root)
+    project.blobs.mkdir(parents=True)
+    for name in ("toolchain.lock", "generators", "templates", "kernels"):
+        place = checkout / name
+        (shutil.copytree if place.is_dir() else shutil.copy)(place, root / name)
+    rng = random.Random(11)
+    entries: dict[str, Entry] = {}
+    for number in range(models):
+        model = f"made-{number:04}"
+        hidden = 256 * (number + 2)
+        (project.plans / model).mkdir(parents=True)
+        table = _TABLE.format(model=model, h=hidden, i=2 * hidden, q=3 * hidden, q2=3 * hidden + 256)
+        (project.plans / model / "roles.yaml").write_text(table)
+        for need in model_requirements(project, model).requirements:
+            elf = _stored(project, rng.randbytes(elf_bytes))
+            recipe, manifest, design = (_stored(project, rng.randbytes(64)) for _ in range(3))
+            entries[need.file_name] = Entry(elf, elf_bytes, recipe, manifest, design, need.columns)
+    project.registry_file.write_bytes(dump_registry(Registry({"sim": entries})))
+    return project
+
+
+def _stored(project: Project, data: bytes) -> str:
+    digest = sha256_hex(data)
+    (project.blobs / digest).write_bytes(data)
+    return digest
