@@ -22,6 +22,12 @@ def run(arguments: Arguments) -> int:
     """Generate, then write, print or compare."""
     if {"--check", "--print"} <= arguments.flags:
         raise Refused("plan: takes --check or --print, not both")
+    if "--from-config" in arguments.valued:
+        from elfkiln.cli.plan_from_config import run_from_config
+
+        return run_from_config(arguments)
+    if "name" in arguments.keys:
+        raise Refused("plan: name= goes with --from-config alone: a plan has no name of its own")
     named = (*arguments.words, *filter(None, (arguments.keys.get("dir"),)))
     if len(named) != 1:
         raise Refused("plan: takes one model folder, MODELDIR or dir=")

@@ -150,17 +150,19 @@ VERBS: dict[str, Verb] = {
     ),
     "plan": Verb(
         "plan",
-        "write the plan.json of a model folder, or check the one it has",
+        "write the plan.json of a model folder, or the role table of a config.json; or check the one there is",
         Spec(
             keys={
                 "dir": "the model folder, instead of MODELDIR",
                 "layout": "rm, b8, pb16i or t2s, where container and config.json do not tell",
                 "tag": "the family of a t2s container: _t2s or _t2s2",
                 "decode": "false: without the 16-row twins (default: true)",
+                "name": "with --from-config: the model's name in the table (default: the folder's)",
             },
             valued={
+                "--from-config": "a config.json, or its folder, of a model without a container: make a role table",
                 "--kernels": "the engine's kernel directory: what it holds decides fused or split, and batched experts",
-                "--out": "the file to write or check (default: plan.json in the model folder)",
+                "--out": "the file to write or check (default: plan.json in the model folder; a role table is printed)",
             },
             flags={
                 "--check": "generate again and compare; exit 1 and name the fields on any difference",
@@ -169,7 +171,12 @@ VERBS: dict[str, Verb] = {
             words=("MODELDIR",),
             optional_words=1,
         ),
-        ("plan /srv/models/bonsai", "plan /srv/models/bonsai --check", "plan dir=/srv/models/bonsai --print"),
+        (
+            "plan /srv/models/bonsai",
+            "plan /srv/models/bonsai --check",
+            "plan dir=/srv/models/bonsai --print",
+            "plan --from-config /srv/hf/Qwen3-8B --out plans/qwen3-8b/roles.yaml",
+        ),
         "with --check: the plan is missing, or not what the model folder gives",
     ),
     "diff": Verb(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -119,7 +119,7 @@ class Dimensions:
 
 @dataclass(frozen=True, slots=True)
 class Design:
-    """A derived design: the engine's design role, its geometry, and N before padding.
+    """A derived design: the engine's design role, its geometry, N before padding, and what its width is made of.
 
     >>> Design("KVA", 2048, 640, 576).elf_role, Design("QKVLIN", 5120, 10240, 10240).elf_role
     ('KVA', 'QKV')
@@ -129,6 +129,7 @@ class Design:
     K: int
     N: int
     real_N: int
+    derivation: str = field(default="", compare=False)
 
     @property
     def elf_role(self) -> str:
@@ -154,14 +155,27 @@ def dimensions(config: Any, where: str = contract.CONFIG_FILE, *, sparse: bool =
     `sparse` is for a config.json beside a container: heads and the MLP width may then be left out, with a note, as
     Gemma-3 does, whose class has them as defaults. The container tells the widths.
     """
+    notes: list[str] = []
+    return _Config(where, text_part(config, where, notes), notes, sparse).dimensions()
+
+
+def dimensions_of(values: Mapping[str, Any], where: str, notes: list[str]) -> Dimensions:
+    """Return the dimensions of a text model's keys, which nothing may be left out of; `notes` are those so far."""
+    return _Config(where, values, notes).dimensions()
+
+
+def text_part(config: Any, where: str, notes: list[str]) -> Mapping[str, Any]:
+    """Return the keys of a config.json that describe the text model, from text_config where they lie there.
+
+    Adds a note in that case. Raises `Refused` for what is no object.
+    """
     if not isinstance(config, dict):
         raise refusal(where, expected="an object", found=shown(config))
-    notes: list[str] = []
     text = config.get("text_config")
-    if "hidden_size" not in config and isinstance(text, dict):
-        notes.append(f"{where}: dimensions taken from text_config; the engine reads the outermost object only")
-        config = {**config, **text}
-    return _Config(where, config, notes, sparse).dimensions()
+    if "hidden_size" in config or not isinstance(text, dict):
+        return config
+    notes.append(f"{where}: dimensions taken from text_config; the engine reads the outermost object only")
+    return {**config, **text}
 
 
 def derive_designs(dims: Dimensions, *, fused: bool) -> tuple[Design, ...]:
@@ -203,44 +217,54 @@ def padded(width: int) -> int:
 
 def _designs(dims: Dimensions, *, fused: bool) -> Iterator[Design]:
     hidden, width = dims.hidden, dims.experts.width if dims.experts else dims.intermediate
-    query = dims.heads * (dims.mla.value_head if dims.mla else dims.head_dim)
+    mlp = "the width of one expert" if dims.experts else "intermediate_size"
 
-    def design(role: str, K: int, N: int) -> Design:
-        return Design(role, K, N, N)
+    def design(role: str, K: int, N: int, derivation: str) -> Design:
+        return Design(role, K, N, N, derivation)
 
     if dims.mla:
         mla = dims.mla
         latent = mla.kv_lora + mla.rope
-        yield design("QA", hidden, mla.q_lora)
-        yield design("QB", mla.q_lora, dims.heads * (mla.nope + mla.rope))
-        yield Design("KVA", hidden, padded(latent), latent)
+        yield design("QA", hidden, mla.q_lora, "N = q_lora_rank")
+        yield design(
+            "QB", mla.q_lora, dims.heads * (mla.nope + mla.rope), f"N = {dims.heads}*({mla.nope} + {mla.rope})"
+        )
+        yield Design(
+            "KVA", hidden, padded(latent), latent, f"N = {mla.kv_lora} + {mla.rope} = {latent}, padded to tiles"
+        )
+        yield design("O", dims.heads * mla.value_head, hidden, f"K = {dims.heads}*{mla.value_head}")
     else:
-        yield design("QKV", hidden, dims.qkv_width())
-    yield design("O", query, hidden)
+        gate = f"2*{dims.heads}*{dims.head_dim} with the output gate" if dims.output_gate else ""
+        sums = f"{gate or f'{dims.heads}*{dims.head_dim}'} + 2*{dims.kv_heads}*{dims.head_dim}"
+        yield design("QKV", hidden, dims.qkv_width(), f"N = {sums}")
+        yield design("O", dims.heads * dims.head_dim, hidden, f"K = {dims.heads}*{dims.head_dim}")
     if fused:
-        yield design("GU", hidden, 2 * width)
+        yield design("GU", hidden, 2 * width, f"N = twice {mlp}")
     else:
-        yield design("G", hidden, width)
-        yield design("U", hidden, width)
-    yield design("D", width, hidden)
+        yield design("G", hidden, width, f"N = {mlp}")
+        yield design("U", hidden, width, f"N = {mlp}")
+    yield design("D", width, hidden, f"K = {mlp}")
     if dims.mla:
         if dims.leading_dense:
-            yield design("DG", hidden, dims.intermediate)
-            yield design("DU", hidden, dims.intermediate)
-            yield design("DD", dims.intermediate, hidden)
+            yield design("DG", hidden, dims.intermediate, "N = the dense layers' width")
+            yield design("DU", hidden, dims.intermediate, "N = the dense layers' width")
+            yield design("DD", dims.intermediate, hidden, "K = the dense layers' width")
         return
     if dims.has_second_width:
-        yield design("QKV2", hidden, dims.qkv_width(second=True))
-        yield design("O2", dims.heads * dims.global_head_dim, hidden)
+        kv_heads, second = dims.global_kv_heads or dims.kv_heads, dims.global_head_dim
+        sums = f"N = {dims.heads}*{second} + 2*{kv_heads}*{second}"
+        yield design("QKV2", hidden, dims.qkv_width(second=True), f"second attention width: {sums}")
+        yield design("O2", dims.heads * second, hidden, f"second attention width: K = {dims.heads}*{second}")
     if dims.per_layer_input:
-        yield design("PLEGATE", hidden, dims.per_layer_input)
-        yield design("PLEPROJ", dims.per_layer_input, hidden)
+        yield design("PLEGATE", hidden, dims.per_layer_input, "N = hidden_size_per_layer_input")
+        yield design("PLEPROJ", dims.per_layer_input, hidden, "K = hidden_size_per_layer_input")
     if dims.double_wide:
-        yield design("GU2", hidden, 4 * width)
-        yield design("D2", 2 * width, hidden)
+        yield design("GU2", hidden, 4 * width, f"double-wide MLP: N = four times {mlp}")
+        yield design("D2", 2 * width, hidden, f"double-wide MLP: K = twice {mlp}")
     if dims.linear_key:
-        yield design("QKVLIN", hidden, 2 * dims.linear_key + dims.linear_value)
-        yield design("Z", hidden, dims.linear_value)
+        key, value = dims.linear_key, dims.linear_value
+        yield design("QKVLIN", hidden, 2 * key + value, f"GDN: N = 2*{key} + {value}")
+        yield design("Z", hidden, value, f"GDN gate: N = {value}")
 
 
 @dataclass(frozen=True, slots=True)
