@@ -131,7 +131,7 @@ def test_a_wider_c_tile_overflows_l1():
 def test_a_depth_per_end_is_taken_at_its_word():
     fifos = tuple(replace(f, depths=(2, 6), depth_per_end=True) if f.name == "in" else f for f in relay().fifos)
     (core,) = [b for b in budgets(replace(relay(), fifos=fifos)) if b.tile.kind == "core"]
-    assert [(p.owner, p.count) for p in core.pools] == [("in", 6), ("out", 2)]
+    assert [(p.owner, p.count) for p in core.stored] == [("in", 6), ("out", 2)]
 
 
 @pytest.mark.parametrize("generation", ["2026-04", "2026-08"])
@@ -149,7 +149,7 @@ def test_descriptors_and_buffers_are_those_real_aiecc_wrote(name, generation):
             continue
         # A core's descriptor: base address in words << 14 | length in words. No FIFO of a core is read in pieces.
         buffers = Counter((word[0] & 0x3FFF) * 4 for word in descriptors)
-        assert buffers == Counter(p.bytes_each for p in placed.pools_on(Tile(col, row)) for _ in range(p.count))
+        assert buffers == Counter(p.bytes_each for p in placed.stored_on(Tile(col, row)) for _ in range(p.count))
         assert len({word[0] >> 14 for word in descriptors}) == len(descriptors)
 
 

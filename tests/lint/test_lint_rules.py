@@ -9,7 +9,9 @@ import pytest
 from elfkiln.design.model import (
     Acquire,
     AwaitTask,
+    Buffer,
     Call,
+    Core,
     Design,
     Dim,
     Fifo,
@@ -22,8 +24,10 @@ from elfkiln.design.model import (
     ObjectRef,
     Release,
     RtpWrite,
+    Sequence,
     SetLock,
     StartTask,
+    Task,
     Tile,
 )
 from elfkiln.lint import RULES, lint
@@ -93,6 +97,68 @@ def taking_once(objects: int) -> Design:
     return with_task(design, 0, length=1024 * objects, sizes=(1, 1, 1, 1024 * objects))
 
 
+def loaded(design: Design) -> Design:
+    """A design with a sequence that only loads the array."""
+    return replace(design, sequences=(Sequence("seq", (), (), (LoadPdi("main"),)),))
+
+
+def both_in_one(depth: int) -> Design:
+    """A core that hands objects to its neighbour, and one of them that holds two at a time: they share memory."""
+    ends = Tile(0, 2), Tile(0, 3)
+    fifos = (
+        Fifo("mid", ends[0], (ends[1],), (depth, depth), BYTES),
+        Fifo("out", ends[1], (Tile(0, 0),), (2, 2), BYTES),
+    )
+    makes = Core(ends[0], 1024, endless(Acquire(0, "mid", "produce", 1), Release("mid", "produce", 1)))
+    takes = endless(
+        Acquire(0, "mid", "consume", 2),
+        Acquire(1, "out", "produce", 1),
+        Release("mid", "consume", 2),
+        Release("out", "produce", 1),
+    )
+    task = Task(0, "out", 0, 0, (1, 1, 1, 1024), (0, 0, 0, 1), 1024, 0, issue_token=True)
+    sequence = Sequence("seq", (BYTES,), (task,), (LoadPdi("main"), StartTask(0), AwaitTask(0)))
+    cores = makes, Core(ends[1], 1024, takes)
+    return Design("npu2", "main", (Tile(0, 0), *ends), (), fifos, (), (), (), cores, (sequence,))
+
+
+def joined(**changes) -> Design:
+    """Two cores whose objects a mem tile joins and sends to the shim."""
+    tiles = Tile(0, 2), Tile(1, 2)
+    parts = [Fifo(f"part_{i}", tile, (Tile(0, 1),), (2, 2), BYTES) for i, tile in enumerate(tiles)]
+    whole = replace(Fifo("out", Tile(0, 1), (Tile(0, 0),), (2, 2), MemRef((2048,), "i8")), **changes)
+    cores = tuple(
+        Core(tile, 1024, endless(Acquire(0, part.name, "produce", 1), Release(part.name, "produce", 1)))
+        for tile, part in zip(tiles, parts, strict=True)
+    )
+    size = 2048 * max(1, whole.repeat_count)
+    task = Task(0, "out", 0, 0, (1, 1, 1, size), (0, 0, 0, 1), size, 0, issue_token=True)
+    sequence = Sequence("seq", (MemRef((4096,), "i8"),), (task,), (LoadPdi("main"), StartTask(0), AwaitTask(0)))
+    links = (Link(("part_0", "part_1"), ("out",), src_offsets=(0, 1024)),)
+    return Design(
+        "npu2", "main", (Tile(0, 0), Tile(0, 1), *tiles), (), (*parts, whole), links, (), (), cores, (sequence,)
+    )
+
+
+def gathered(depth: int) -> Design:
+    """One core whose objects of 48 KiB a mem tile sends on two at a time; it keeps `depth` of 96 KiB."""
+    two = MemRef((98304,), "i8")
+    design = forwarded(MemRef((49152,), "i8"), 1)
+    design = with_fifo(design, "out", object_type=two, depths=(depth, depth))
+    design = with_sequence(design, arguments=(two,))
+    return with_task(design, 0, length=98304, sizes=(1, 1, 1, 98304))
+
+
+def numbered(first: int, second: int) -> Design:
+    """A relay with two locks of these numbers."""
+    return replace(relay(), locks=(Lock("one", CORE, 0, first), Lock("two", CORE, 0, second)))
+
+
+def with_buffer(address: int) -> Design:
+    """A relay with a stack of 1,024 bytes and a buffer at this address."""
+    return replace(relay(), buffers=(Buffer("table", CORE, MemRef((64,), "i8"), address),))
+
+
 # rule: (inside, outside, what the finding's `where` names, limit, value)
 CASES = {
     "device": (BASE, replace(BASE, device="npu1"), "device main", "npu2 or npu2_1col to npu2_7col", "npu1"),
@@ -113,14 +179,33 @@ CASES = {
     ),
     # Stack 1,024 + 2 x 1,024 in + 2 x 1,024 out leave 60,416 of 65,536 bytes.
     "l1-memory": (bank_case(60416), bank_case(60480), "core(0,2)", 65536, 65600),
-    # 10 objects of 48 KiB fit the 512 KiB, 11 do not.
+    # 5 objects of 96 KiB fit the 512 KiB of a mem tile, five more its only neighbour (column 0 has one), and none else.
     "mem-tile-memory": (
-        forwarded(MemRef((49152,), "i8"), 10),
-        forwarded(MemRef((49152,), "i8"), 11),
+        gathered(10),
+        gathered(11),
         "mem(0,1)",
         524288,
-        540672,
+        589824,
     ),
+    "mem-tile-spill": (
+        gathered(5),
+        gathered(6),
+        "FIFO @out",
+        "mem(0,1)",
+        "1 of 6 objects in mem(1,1)",
+    ),
+    # The four objects of 1 KiB fit any bank; of a longer stack the bank above begins inside it.
+    "stack-bank": (relay(stack=16384), relay(stack=16448), "core(0,2)", 16384, 16448),
+    # Stack 1,024 + 4 x 1,024 and a table leave 32 bytes for the two counters of 4 bytes, or none.
+    "dynamic-counters": (bank_case(60384), bank_case(60416), "core(0,2)", "8 at a multiple of 32", 0),
+    "buffer-address": (
+        with_buffer(1024),
+        with_buffer(992),
+        "core(0,2) buffer @table",
+        ("1,024 to 65,472, what is free of 65,536 bytes"),
+        992,
+    ),
+    "lock-id": (numbered(14, 15), numbered(15, 16), "lock @two of core(0,2)", "0 to 15", 16),
     "memory-bank": (bank_case(16384), bank_case(16448), "core(0,2)", 16384, 16448),
     "alignment": (relay(stack=1088), relay(stack=1056), "core(0,2)", "a multiple of 64", 1056),
     "stack-size": (relay(stack=64), relay(stack=0), "core(0,2)", "1 to 65,536 bytes", 0),
@@ -336,7 +421,36 @@ CASES = {
         "core(1,2), core(1,3)",
         "core(0,2)",
     ),
-    "acquire-depth": (moving(2, 2), moving(3, 2), "core(0,2) FIFO @in", "1 to the depth, 2", 3),
+    "acquire-depth": (both_in_one(2), both_in_one(1), "core(0,3) FIFO @mid", "1 to the 1 there are", 2),
+    "link-repeat": (
+        joined(),
+        joined(repeat_count=2),
+        "link [@part_0, @part_1] -> [@out]",
+        "none on what a join sends",
+        2,
+    ),
+    "fifo-initial": (
+        with_fifo(relay(), "out", initial=(bytes(1024),) * 2),
+        with_fifo(relay(), "out", initial=(bytes(1024),)),
+        "FIFO @out",
+        "all 2",
+        1,
+    ),
+    "initial-values": (
+        relay(),
+        with_fifo(relay(), "out", initial=(bytes(1024),) * 2),
+        "FIFO @out",
+        "none",
+        2,
+    ),
+    "no-sequence": (loaded(relay()), replace(relay(), sequences=()), "device main", "1 or more", 0),
+    "tap-burst": (
+        with_task(relay(), 0, burst_length=512),
+        with_task(relay(), 0, burst_length=32),
+        "seq task 0 on @in",
+        "one of 0, 64, 128, 256, 512",
+        32,
+    ),
     # Four come in; a core that keeps one of two to the next turn has made three when it waits for the fifth.
     "release-held": (
         with_task(moving(2, 1), 1, length=3072, sizes=(1, 1, 1, 3072)),
@@ -400,8 +514,8 @@ CASES = {
         "memref<1024xi8>",
     ),
     "c-tile": (
-        array(Shape(16, 128, 256, 1, 2, m=16)),
-        array(Shape(12, 128, 256, 1, 2, m=12)),
+        loaded(array(Shape(16, 128, 256, 1, 2, m=16))),
+        loaded(array(Shape(12, 128, 256, 1, 2, m=12))),
         "core(0,2) call of @matmul_i8_i32",
         "A m x k, B k x n, C m x n, multiples of 8",
         "memref<12x64xi8> x memref<64x128xi8> x memref<12x128xi32>",
@@ -483,8 +597,8 @@ CASES = {
         65,
     ),
     "tap-repeat": (
-        tapped((256, 1, 1, 64), (0, 0, 0, 1)),
-        tapped((257, 1, 1, 64), (0, 0, 0, 1)),
+        tapped((1, 1, 1, 64), (0, 0, 0, 1), repeat=255),
+        tapped((1, 1, 1, 64), (0, 0, 0, 1), repeat=256),
         "seq task 0 on @in",
         255,
         256,
@@ -664,7 +778,7 @@ def test_every_rule_has_a_design_on_both_sides():
 
 # What a design cannot reach on a real tile without breaking another rule first.
 # The longest transfer and the smallest stack leave no room for the buffer to begin at a multiple of 32 bytes.
-UNREACHABLE = {"dim-stride": {"dim-product"}, "transfer-length": {"l1-memory"}}
+UNREACHABLE = {"dim-stride": {"dim-product"}, "fifo-initial": {"initial-values"}, "transfer-length": {"l1-memory"}}
 
 
 @pytest.mark.parametrize("rule", sorted(CASES))

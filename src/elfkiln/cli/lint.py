@@ -53,7 +53,7 @@ def budget_lines(tiles: Sequence[TileBudget]) -> list[str]:
     """Return what each tile has taken and left, one line for tiles that are alike."""
     alike: dict[tuple[object, ...], list[TileBudget]] = {}
     for tile in tiles:
-        sizes = tuple((pool.count, pool.bytes_each) for pool in tile.pools)
+        sizes = tuple((stored.count, stored.bytes_each) for stored in tile.stored)
         taken = (tile.s2mm, tile.mm2s, tile.descriptors, tile.locks)
         alike.setdefault((tile.tile.kind, tile.stack, sizes, taken), []).append(tile)
     return [_budget_line(group) for group in alike.values()]
@@ -62,7 +62,7 @@ def budget_lines(tiles: Sequence[TileBudget]) -> list[str]:
 def _budget_line(group: list[TileBudget]) -> str:
     first = group[0]
     parts = [f"stack {first.stack:,}"] if first.stack else []
-    parts += [f"@{pool.owner} {pool.count} x {pool.bytes_each:,}" for pool in first.pools]
+    parts += [f"@{stored.owner} {stored.count} x {stored.bytes_each:,}" for stored in first.stored]
     more = f" and {len(group) - 1} alike" if len(group) > 1 else ""
     return (
         f"{first.tile}{more}: {first.used:,} of {first.memory:,} bytes ({', '.join(parts) or 'nothing'}), "

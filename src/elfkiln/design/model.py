@@ -71,7 +71,8 @@ class Fifo:
 
     `depth_per_end` says that the module names a depth for each end: the lowering then takes consumers at their word,
     while one number lets it give a consumer core only what the core's program needs. `iter_count` is how often the
-    DMA of a mem tile end runs through its buffers before it stops (0: for ever).
+    DMA of a mem tile end runs through its buffers before it stops (0: for ever). `initial` are the bytes of the objects
+    that the FIFO starts with, as its producer would have made them.
     """
 
     name: str
@@ -85,6 +86,7 @@ class Fifo:
     via_dma: bool = False
     depth_per_end: bool = False
     iter_count: int = 0
+    initial: tuple[bytes, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,20 +101,26 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """A named buffer of a tile (run-time parameters live in one)."""
+    """A named buffer of a tile (run-time parameters live in one).
+
+    `address` is the place in the tile's memory that the module asks for, `initial` are the bytes it starts with.
+    """
 
     name: str
     tile: Tile
     type: MemRef
+    address: int | None = None
+    initial: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Lock:
-    """A named lock of a tile with its initial value."""
+    """A named lock of a tile with its initial value; `number` is the lock of the tile that the module asks for."""
 
     name: str
     tile: Tile
     init: int
+    number: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +208,15 @@ class Load:
 
 
 @dataclass(frozen=True, slots=True)
+class Store:
+    """Write element `index` of a named buffer."""
+
+    buffer: str
+    index: Value
+    value: Value
+
+
+@dataclass(frozen=True, slots=True)
 class UseLock:
     """Acquire or release a lock; `action` is `acquire` (==), `acquire_ge` or `release`."""
 
@@ -219,17 +236,22 @@ class Loop:
     body: tuple[Statement, ...]
 
 
-Statement: TypeAlias = Acquire | Release | Call | Load | UseLock | Loop
+Statement: TypeAlias = Acquire | Release | Call | Load | Store | UseLock | Loop
 
 
 @dataclass(frozen=True, slots=True)
 class Core:
-    """A core's program."""
+    """A core's program.
+
+    `dynamic` says that the module wants the FIFOs of this core counted at run time, not unrolled (or that it does not;
+    None: as the compiler likes).
+    """
 
     tile: Tile
     stack_size: int
     body: tuple[Statement, ...]
     link_with: str | None = None
+    dynamic: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,7 +337,10 @@ class Sequence:
 
 @dataclass(frozen=True, slots=True)
 class Design:
-    """One `aie.device`: everything on the array and the sequences that drive it, in the module's order."""
+    """One `aie.device`: everything on the array and the sequences that drive it, in the module's order.
+
+    `schemes` are the tiles that name how their buffers are placed (`bank-aware` or `basic-sequential`).
+    """
 
     device: str
     name: str
@@ -327,6 +352,7 @@ class Design:
     locks: tuple[Lock, ...]
     cores: tuple[Core, ...]
     sequences: tuple[Sequence, ...]
+    schemes: tuple[tuple[Tile, str], ...] = ()
 
     def fifo(self, name: str) -> Fifo:
         """Return the FIFO of that name (`KeyError` if there is none)."""

@@ -1,12 +1,12 @@
-"""Access patterns in bytes: what a DMA walks, with adjacent elements folded into runs."""
+"""Access patterns: what a DMA walks, which way, and with adjacent elements folded into runs of bytes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from elfkiln.design.model import Dim, Task
+from elfkiln.design.model import Dim, Fifo, Task
 
 MOST_DIMS = 5
 """Loops the runtime keeps around a run (SIM_DIMS of runtime/sim.h)."""
@@ -58,6 +58,32 @@ def pattern_of(dims: Iterable[Dim], offset: int, element_bytes: int) -> Pattern:
         else:
             folded.append((dim.size, stride))
     return Pattern(offset * element_bytes, run, tuple(reversed(folded)))
+
+
+def fills(fifo: Fifo) -> bool | None:
+    """Return whether tasks on a FIFO move data into the array, out of it (False), or cannot (None)."""
+    at_consumers = any(consumer.kind == "shim" for consumer in fifo.consumers)
+    if fifo.producer.kind == "shim":
+        return None if at_consumers else True
+    return False if at_consumers else None
+
+
+def full_tap(task: Task) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return sizes and strides in 4 dimensions, outermost first (a linear transfer is one inner dimension)."""
+    sizes = task.sizes or (task.length,)
+    strides = task.strides or (1,)
+    missing = max(0, TAP_DIMS - len(sizes))
+    return (1,) * missing + sizes, (0,) * missing + strides
+
+
+def contiguous(sizes: Sequence[int], strides: Sequence[int]) -> bool:
+    """Return whether the three inner dimensions of a tap are one linear run, which has no size limit on a shim."""
+    run = 1
+    for size, stride in zip(reversed(sizes[1:]), reversed(strides[1:]), strict=True):
+        if size > 1 and stride != run:
+            return False
+        run *= size
+    return True
 
 
 def task_dims(task: Task) -> tuple[Dim, ...] | str:

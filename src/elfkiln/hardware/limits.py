@@ -50,6 +50,7 @@ LIMITS: tuple[Limit, ...] = (
     Limit("mm2s", "shim", 2, "channels", "DMA channels out of the tile", MODEL),
     Limit("mm2s", "mem", 6, "channels", "DMA channels out of the tile", MODEL),
     Limit("mm2s", "core", 2, "channels", "DMA channels out of the tile", MODEL),
+    Limit("adjacent-channels", "mem", 4, "channels", "channels of a direction that reach a neighbour's memory", MODEL),
     Limit("descriptors", "shim", 16, "BDs", "buffer descriptors, shared by both directions", MODEL),
     Limit("descriptors", "mem", 48, "BDs", "buffer descriptors", MODEL),
     Limit("descriptors-of-parity", "mem", 24, "BDs", "ids 0-23 serve even channels, 24-47 odd ones", MODEL),

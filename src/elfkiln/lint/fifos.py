@@ -6,33 +6,28 @@ from collections import Counter
 from itertools import accumulate
 from math import prod
 
-from elfkiln.design.fifo_lowering import end_transfers, link_tile
-from elfkiln.design.model import Design, Dim, Fifo, Link, Tile
+from elfkiln.design.fifo_lowering import DmaEnd, Placement, depth_at, link_tile
+from elfkiln.design.model import Design, Dim, Fifo, Link
 from elfkiln.hardware.limits import WORD_BYTES, limit
 from elfkiln.lint.finding import Findings
 
 
-def lint_fifos(design: Design, findings: Findings) -> None:
+def lint_fifos(design: Design, placement: Placement, findings: Findings) -> None:
     """Check every FIFO by itself, then the links."""
     _names(design, findings)
     fifos = {fifo.name: fifo for fifo in design.fifos}
     entering = {name for link in design.links for name in link.ins}
     leaving = {name for link in design.links for name in link.outs}
-    transfers = end_transfers(design)
+    ends: dict[str, list[DmaEnd]] = {fifo.name: [] for fifo in design.fifos}
+    for end in placement.ends:
+        ends[end.fifo].append(end)
     for fifo in design.fifos:
         _ends(fifo, findings)
+        _initial(fifo, findings)
         _flows_on(fifo, entering, leaving, findings)
-        if fifo.object_type.bytes % WORD_BYTES:
-            findings.add(
-                "fifo-object",
-                f"FIFO @{fifo.name}",
-                f"bytes of {fifo.object_type}",
-                limit=f"a multiple of {WORD_BYTES}",
-                value=fifo.object_type.bytes,
-            )
-        own = (fifo.object_type.elements,)
-        for end, tile in enumerate((fifo.producer, *fifo.consumers)):
-            _pattern(fifo, end, tile, transfers.get((fifo.name, end), own), findings)
+        _words(fifo, ends[fifo.name], findings)
+        for end in ends[fifo.name]:
+            _pattern(end, findings)
     seen: set[str] = set()
     for link in design.links:
         _link(link, fifos, seen, findings)
@@ -78,6 +73,36 @@ def _ends(fifo: Fifo, findings: Findings) -> None:
             findings.add("fifo-iterations", where, "ends of iter_count", limit="one on a mem tile", value=found)
 
 
+def _initial(fifo: Fifo, findings: Findings) -> None:
+    if not fifo.initial:
+        return
+    where = f"FIFO @{fifo.name}"
+    findings.add("initial-values", where, "objects with initial values", limit="none", value=len(fifo.initial))
+    if fifo.producer.kind == "shim":
+        findings.add("fifo-initial", where, f"initial values at {fifo.producer}", limit="none on a shim", value="some")
+    elif len(fifo.initial) != depth_at(fifo, 0):
+        what = "objects with initial values"
+        findings.add("fifo-initial", where, what, limit=f"all {depth_at(fifo, 0)}", value=len(fifo.initial))
+    sizes = {len(one) for one in fifo.initial} - {fifo.object_type.bytes}
+    if sizes:
+        bound = f"{fifo.object_type.bytes} of {fifo.object_type}"
+        findings.add("fifo-initial", where, "bytes of an initial object", limit=bound, value=min(sizes))
+
+
+def _words(fifo: Fifo, ends: list[DmaEnd], findings: Findings) -> None:
+    """Check that every descriptor moves whole words; objects that no DMA moves may have any size."""
+    odd = [
+        segment.elements * end.pool.type.element_bytes
+        for end in ends
+        if end.tile.kind != "shim"
+        for segment in end.segments
+        if segment.elements * end.pool.type.element_bytes % WORD_BYTES
+    ]
+    if odd:
+        what = f"bytes of {fifo.object_type} that a descriptor moves"
+        findings.add("fifo-object", f"FIFO @{fifo.name}", what, limit=f"a multiple of {WORD_BYTES}", value=odd[0])
+
+
 def _flows_on(fifo: Fifo, entering: set[str], leaving: set[str], findings: Findings) -> None:
     """Check that a mem tile, which runs no program, passes on what comes in and gives only what it got."""
     where = f"FIFO @{fifo.name}"
@@ -88,13 +113,13 @@ def _flows_on(fifo: Fifo, entering: set[str], leaving: set[str], findings: Findi
             findings.add("fifo-linked", where, f"what drains it on {consumer}", limit="a link", value="nothing")
 
 
-def _pattern(fifo: Fifo, end: int, tile: Tile, transfers: tuple[int, ...], findings: Findings) -> None:
-    """Check what one end of a FIFO asks of the descriptors on its tile, each of which moves one of `transfers`."""
-    dims = fifo.to_stream if end == 0 else fifo.from_stream[end - 1] if end <= len(fifo.from_stream) else ()
-    where = f"FIFO @{fifo.name} {'from_stream' if end else 'to_stream'} at {tile}"
-    width = fifo.object_type.element_bytes
+def _pattern(end: DmaEnd, findings: Findings) -> None:
+    """Check what one end of a FIFO asks of the descriptors on its tile, which move one segment of an object each."""
+    tile, dims = end.tile, end.dims
+    where = f"FIFO @{end.fifo} {'from_stream' if end.end else 'to_stream'} at {tile}"
+    width = end.pool.type.element_bytes
     if tile.kind != "shim":
-        words = max(transfers) * width // WORD_BYTES
+        words = max((segment.elements for segment in end.segments), default=0) * width // WORD_BYTES
         if words > limit("length", tile.kind).value:
             findings.add("transfer-length", where, "words of an object", limit=limit("length", tile.kind), value=words)
     if not dims:
@@ -123,6 +148,10 @@ def _pattern(fifo: Fifo, end: int, tile: Tile, transfers: tuple[int, ...], findi
             findings.add(
                 "dim-stride", where, f"stride in words of {what}", limit=limit("stride", tile.kind), value=step
             )
+        elif dim.stride > end.pool.type.elements:
+            # The verifier looks at the strides of sizes of 1 as well, and at the buffer, not at the piece.
+            bound = f"at most {end.pool.type.elements:,}, the elements of the buffer"
+            findings.add("dim-stride", where, f"stride of {what}", limit=bound, value=dim.stride)
         if dim.size > 1:
             size = dim.size if position == inner else dim.stride
             if (size * width) % WORD_BYTES:
@@ -136,7 +165,7 @@ def _pattern(fifo: Fifo, end: int, tile: Tile, transfers: tuple[int, ...], findi
                 )
     if width < WORD_BYTES and dims[-1].stride != 1 and dims[-1].stride > 0:
         findings.add("dim-inner-stride", where, f"innermost stride of {_show(dims)}", limit=1, value=dims[-1].stride)
-    for elements in sorted(set(transfers)):
+    for elements in sorted({segment.elements for segment in end.segments}):
         _extent(elements, where, dims, findings)
 
 
@@ -189,6 +218,10 @@ def _link(link: Link, fifos: dict[str, Fifo], seen: set[str], findings: Findings
     if tile.kind != "mem":
         findings.add("link-mem-tile", where, "tile of a join or distribute", limit="a mem tile", value=str(tile))
     if len(link.ins) > 1:
+        repeat = fifos[link.outs[0]].repeat_count
+        if repeat:
+            what = f"repeat_count of @{link.outs[0]}"
+            findings.add("link-repeat", where, what, limit="none on what a join sends", value=repeat)
         _offsets(where, link.src_offsets, [fifos[name] for name in link.ins], fifos[link.outs[0]], findings)
     else:
         _distribute(where, link, fifos, findings)
@@ -218,8 +251,9 @@ def _offsets(where: str, offsets: tuple[int, ...], pieces: list[Fifo], whole: Fi
     if len(offsets) != len(pieces):
         findings.add("link-offsets", where, "offsets", limit=len(pieces), value=len(offsets))
         return
-    sizes = [piece.object_type.elements for piece in pieces]
-    expected = (0, *accumulate(sizes))
+    width = whole.object_type.element_bytes
+    sizes = [piece.object_type.bytes / width for piece in pieces]
+    expected = tuple(int(size) if size == int(size) else size for size in (0, *accumulate(sizes)))
     if tuple(offsets) != expected[:-1] or expected[-1] != whole.object_type.elements:
         findings.add(
             "link-offsets",

@@ -34,8 +34,8 @@ from elfkiln.design.model import (
     UseLock,
     Value,
 )
+from elfkiln.design.patterns import fills
 from elfkiln.lint.finding import Findings
-from elfkiln.lint.taps import fills
 
 ENDLESS = 2**31 - 1
 """Turns from which on a loop is the endless one of a core's program (generators write 2**32 - 1)."""
@@ -106,7 +106,7 @@ def releases(body: tuple[Statement, ...], known: Turns) -> Rates:
             known.loaded[statement.number] = None if index is None else known.parameters.get((statement.buffer, index))
         elif isinstance(statement, Loop):
             turns = turns_of(statement, known)
-            if turns is not None and turns <= known.left and _uses_index(statement.body, statement.number):
+            if turns is not None and turns <= known.left and uses_index(statement.body, statement.number):
                 known.left -= turns
                 lower, step = known.value(statement.lower) or 0, known.value(statement.step) or 1
                 for turn in range(turns):
@@ -123,7 +123,8 @@ def _add(total: Rates, part: Rates, times: int | None) -> None:
         total[end] = None if so_far is None or count is None or times is None else so_far + count * times
 
 
-def _uses_index(body: tuple[Statement, ...], number: int) -> bool:
+def uses_index(body: tuple[Statement, ...], number: int) -> bool:
+    """Return whether bounds or loads of a loop's body depend on its index (`number` is the loop's)."""
     for statement in statements(body):
         bounds: tuple[Value, ...] = ()
         if isinstance(statement, Loop):

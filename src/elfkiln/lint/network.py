@@ -1,23 +1,26 @@
-"""How far data can come: a design as a network of bounded queues, run as far as the tasks started so far allow.
+"""How far data can come: a design as a network of rings and streams, run as far as the tasks started so far allow.
 
 Cores and DMAs only wait for objects, room and locks, and never look whether there are any, so what the network has
 done when nothing moves any more does not depend on who went first (a Kahn network). Data that it cannot move, the
-array cannot either. Where the hardware has less room than is known here (no half objects, no room in the streams) the
-network takes the larger figure.
+array cannot either. It moves bytes as the simulator does: a DMA holds one object at each end, and a link whose FIFOs
+have objects of different sizes cuts the stream anew.
+
+A panel of K tiles is hundreds of turns that are all alike. When the network comes back to a state it was in, with less
+data to come and fewer turns to go, it does that stretch again as often as both last, in one step. So a sequence costs
+what its tasks do to the state, not what they move.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
-from collections.abc import Generator
+from collections import deque
 from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
 
-from elfkiln.design.fifo_lowering import CONSUME, PRODUCE, Placement, shared_tile, sound_links, statements
+from elfkiln.design.fifo_lowering import CONSUME, PRODUCE, DmaEnd, Placement, Pool, shared_tile, sound_links, statements
 from elfkiln.design.model import (
     Acquire,
     Core,
     Design,
-    Fifo,
     Load,
     Loop,
     Release,
@@ -27,13 +30,17 @@ from elfkiln.design.model import (
     Tile,
     UseLock,
 )
-from elfkiln.lint.flow import ENDLESS, Turns, program_of, turns_of
-from elfkiln.lint.taps import fills
+from elfkiln.design.patterns import fills
+from elfkiln.lint.flow import ENDLESS, Turns, program_of, turns_of, uses_index
 
 MOST_MOVES = 4_000_000
-"""Moves of objects and steps of cores followed in one design; what is left of longer ones is not judged."""
+"""Moves of data and steps of cores followed in one design; what is left of longer ones is not judged."""
 
-_ENDLESS_ROOM = 2**62
+_NEVER_COUNTED = 99
+"""Depth of a loop whose turns are never a count: deeper than any."""
+
+_MOST_SEEN = 256
+"""States of one run that are remembered; a stretch that repeats is far shorter."""
 
 
 class NotFollowed(Exception):
@@ -41,63 +48,114 @@ class NotFollowed(Exception):
 
 
 @dataclass(slots=True, eq=False)
-class Queue:
-    """Objects (or bytes of a link's buffers) in one memory, between what fills it and what takes from it.
-
-    `of` is the FIFO; `filler` and `taker` are None where tasks of a sequence stand.
-    """
+class Ring:
+    """The objects of a pool's segment: `full` of `depth` hold data. `of` is the FIFO, or the link's, that fills it."""
 
     of: str
-    room: int
-    have: int = 0
-    filler: _Mover | _CoreRun | None = None
-    takers: list[_Mover | _CoreRun] = field(default_factory=list)
+    depth: int
+    bytes: int
+    full: int = 0
     tile: Tile | None = None
-
-    def wake(self, ready: deque[_Mover | _CoreRun]) -> None:
-        """Let both sides look again."""
-        for node in (self.filler, *self.takers):
-            if node is not None and not node.queued:
-                node.queued = True
-                ready.append(node)
+    filler: Node | None = None
+    takers: list[Node] = field(default_factory=list)
 
 
 @dataclass(slots=True, eq=False)
-class _Mover:
-    """The DMA of one FIFO: takes an object and puts it to every consumer, `repeat` times over."""
+class _End:
+    """One end of a stream: the rings it visits in turn, or a shim's bytes.
+
+    `left` are the bytes still to move of the object that is open (0: none is). Of a shim's end `left` is what its tasks
+    have still to move. `passes` is how many objects a bounded chain has still to open (None: no end).
+    """
+
+    rings: tuple[Ring, ...]
+    at: int = 0
+    left: int = 0
+    moved: int = 0
+    passes: int | None = None
+
+    @property
+    def shim(self) -> bool:
+        return not self.rings
+
+
+@dataclass(slots=True, eq=False)
+class Mover:
+    """The stream of one FIFO: what its source's DMA reads goes to every consumer's, each object `repeat` times over."""
 
     fifo: str
-    takes: list[tuple[Queue, int]]
-    puts: list[tuple[Queue, int]]
+    source: _End
+    sinks: list[_End]
     repeat: int = 1
     sent: int = 0
     queued: bool = False
+    number: int = 0
 
-    def blocked(self) -> tuple[Queue, bool] | None:
-        """Return the queue that holds it up, and whether it lacks objects (or room), or None."""
-        for queue, size in self.takes:
-            if queue.have < size:
-                return queue, True
-        for queue, size in self.puts:
-            if queue.room - queue.have < size:
-                return queue, False
+    def blocked(self) -> tuple[Ring | None, bool] | None:
+        """Return the ring that holds it up (None: a shim's tasks), and whether it lacks data (or room), or None."""
+        source = self.source
+        if source.left == 0:
+            if source.shim or source.passes == 0:
+                return (None if source.shim else source.rings[source.at]), True
+            if source.rings[source.at].full < 1:
+                return source.rings[source.at], True
+        for sink in self.sinks:
+            if sink.left == 0:
+                if sink.shim or sink.passes == 0:
+                    return (None if sink.shim else sink.rings[sink.at]), False
+                ring = sink.rings[sink.at]
+                if ring.full >= ring.depth:
+                    return ring, False
         return None
 
 
+@dataclass(frozen=True, slots=True)
+class _Op:
+    """One instruction of a core: what it does to a ring or lock, or where a loop begins and ends."""
+
+    kind: Literal["take", "make", "free", "give", "lock", "load", "loop", "next", "park"]
+    ring: Ring | None = None
+    count: int = 0
+    statement: Statement | None = None
+    to: int = 0
+
+
 @dataclass(slots=True, eq=False)
-class _CoreRun:
-    """One core's program as it runs; `waits` is the queue it waits at, or the lock."""
+class CoreRun:
+    """One core's program as it runs: `at` is its next instruction, `turns` what its open loops have still to go.
+
+    `entered` counts how often each loop was begun, so that a turn of one run of a loop is not taken for one of another.
+    `loops` are the numbers of its loops with how deep they stand (very deep where the body uses the index).
+    """
 
     core: Core
-    steps: Generator[None, None, None] | None = None
-    waits: tuple[Queue, bool] | None = None
+    ops: tuple[_Op, ...]
+    known: Turns
+    at: int = 0
+    turns: dict[int, int] = field(default_factory=dict)
+    entered: dict[int, int] = field(default_factory=dict)
     lock: str | None = None
-    ended: bool = False
     queued: bool = False
+    number: int = 0
+    loops: list[tuple[int, int]] = field(default_factory=list)
 
-    def blocked(self) -> tuple[Queue, bool] | None:
-        """Return the queue at which the core waits, and whether it lacks objects (or room), or None."""
-        return self.waits
+    @property
+    def ended(self) -> bool:
+        """Whether nothing of the program is left to do."""
+        return self.at >= len(self.ops)
+
+    def blocked(self) -> tuple[Ring | None, bool] | None:
+        """Return the ring at which the core waits, and whether it lacks objects (or room), or None."""
+        if self.ended:
+            return None
+        op = self.ops[self.at]
+        if op.ring is None or op.kind not in ("take", "make"):
+            return None
+        lacks = op.ring.full < op.count if op.kind == "take" else op.ring.depth - op.ring.full < op.count
+        return (op.ring, op.kind == "take") if lacks else None
+
+
+Node: TypeAlias = "Mover | CoreRun"
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,121 +168,153 @@ class Lack:
 
 
 class Network:
-    """The queues of a design in one sequence. Tasks are started, then everything runs as far as it can."""
+    """The rings of a design in one sequence. Tasks are started, then everything runs as far as it can."""
 
     def __init__(self, design: Design, sequence: Sequence, placement: Placement, moves: int | None = None) -> None:
-        """Lay the queues out empty, with locks as load_pdi leaves them; follow at most `moves`."""
+        """Lay the rings out as load_pdi leaves them, with the locks; follow at most `moves`."""
         self.sequence = sequence
         self.fifos = {fifo.name: fifo for fifo in design.fifos}
         self.locks = {lock.name: lock.init for lock in design.locks}
-        self.waiting: dict[str, list[_CoreRun]] = {}
+        self.waiting: dict[str, list[CoreRun]] = {}
         self.parameters: dict[tuple[str, int], int] = {}
-        self.ready: deque[_Mover | _CoreRun] = deque()
-        self.shims: dict[str, Queue] = {}
-        self.movers: dict[str, _Mover] = {}
-        self.at_core: dict[tuple[str, str, Tile], Queue] = {}
-        self.started: dict[str, int] = {}
+        self.ready: deque[Node] = deque()
+        self.movers: dict[str, Mover] = {}
+        self.at_core: dict[tuple[str, str, Tile], Ring] = {}
         self.left = MOST_MOVES if moves is None else moves
-        if any(fifo.object_type.bytes < 1 or fifo.iter_count for fifo in design.fifos):
+        self.starved = 0
+        if any(fifo.object_type.bytes < 1 for fifo in design.fifos):
             raise NotFollowed
-        self._queues(design, placement)
-        self.cores = [_CoreRun(core) for core in design.cores]
+        self._streams(design, placement)
+        self.cores = [CoreRun(core, self._ops(core), Turns(self.parameters)) for core in design.cores]
         for run in self.cores:
-            run.steps = self._walk(run, run.core.body, Turns(self.parameters))
+            run.loops = _loops(run.ops)
+        self.nodes: list[Node] = [*self.movers.values(), *self.cores]
+        for number, node in enumerate(self.nodes):
+            node.number = number
+        for run in self.cores:
+            for op in run.ops:
+                if op.ring is not None and op.kind in ("make", "give"):
+                    op.ring.filler = run
+                elif op.ring is not None and run not in op.ring.takers:
+                    op.ring.takers.append(run)
             run.queued = True
             self.ready.append(run)
-            for statement in statements(run.core.body):
-                if isinstance(statement, Acquire | Release):
-                    queue = self.at_core.get((statement.fifo, statement.port, run.core.tile))
-                    if queue is not None and statement.port == PRODUCE:
-                        queue.filler = run
-                    elif queue is not None and run not in queue.takers:
-                        queue.takers.append(run)
+        self.watch = _Watch(self)
 
-    def _queues(self, design: Design, placement: Placement) -> None:
-        rooms = {(name, pool.tile): pool for pool in placement.pools for name in pool.users}
-        entering: dict[str, tuple[Tile, list[tuple[Queue, int]]]] = {}
-        leaving: dict[str, list[tuple[Queue, int]]] = {}
-        for link, tile in sound_links(design):
-            sizes = {name: self.fifos[name].object_type.bytes for name in (*link.ins, *link.outs)}
-            pieces = link.outs if len(link.outs) > 1 else link.ins
-            count = rooms[link.ins[0], tile].count
-            whole = max(sizes[link.ins[0]], sizes[link.outs[0]])
-            one = len(link.ins) == len(link.outs)
-            lanes = {name: Queue(name, count * (whole if one else sizes[name]), tile=tile) for name in pieces}
-            for name in link.ins:
-                own = list(lanes) if len(link.outs) > 1 else [name]
-                entering[name] = tile, [(lanes[lane], sizes[name] if one else sizes[lane]) for lane in own]
-            for name in link.outs:
-                own = [name] if len(link.outs) > 1 else list(lanes)
-                leaving[name] = [(lanes[lane], sizes[name] if one else sizes[lane]) for lane in own]
-        counts: dict[str, dict[Tile, int]] = defaultdict(dict)
-        for (name, tile), pool in rooms.items():
-            counts[name][tile] = pool.count
+    # The network of a design.
+
+    def _streams(self, design: Design, placement: Placement) -> None:
+        rings: dict[int, tuple[Ring, ...]] = {}
+        linked = {name for link, _ in sound_links(design) for name in (*link.ins, *link.outs)}
+        for pool in placement.pools:
+            rings[id(pool)] = self._rings(pool)
         for fifo in design.fifos:
-            self._fifo(fifo, counts[fifo.name], entering, leaving)
-
-    def _fifo(
-        self,
-        fifo: Fifo,
-        rooms_of: dict[Tile, int],
-        entering: dict[str, tuple[Tile, list[tuple[Queue, int]]]],
-        leaving: dict[str, list[tuple[Queue, int]]],
-    ) -> None:
-        common = shared_tile(fifo, fifo.name in entering or fifo.name in leaving)
-        if common is not None:
-            queue = Queue(fifo.name, rooms_of.get(common, 0), tile=common)
-            self.at_core[fifo.name, PRODUCE, fifo.producer] = queue
-            self.at_core[fifo.name, CONSUME, fifo.consumers[0]] = queue
-            return
-        mover = _Mover(fifo.name, [], [], max(1, fifo.repeat_count))
-        self.movers[fifo.name] = mover
-        if fifo.name in leaving:
-            mover.takes = leaving[fifo.name]
-        elif fifo.producer.kind == "shim":
-            self.shims[fifo.name] = Queue(fifo.name, _ENDLESS_ROOM)
-            mover.takes = [(self.shims[fifo.name], 1)]
-        else:
-            queue = Queue(fifo.name, rooms_of.get(fifo.producer, 0), tile=fifo.producer)
-            self.at_core[fifo.name, PRODUCE, fifo.producer] = queue
-            mover.takes = [(queue, 1)]
-        for consumer in fifo.consumers:
-            if fifo.name in entering and entering[fifo.name][0] == consumer:
-                mover.puts += entering[fifo.name][1]
-            elif consumer.kind == "shim":
-                self.shims[fifo.name] = Queue(fifo.name, 0)
-                mover.puts.append((self.shims[fifo.name], 1))
+            common = shared_tile(fifo, fifo.name in linked)
+            if common is not None:
+                shared = placement.pool_of(fifo.name, common)
+                ring = Ring(fifo.name, 0, 1) if shared is None else rings[id(shared)][0]
+                self.at_core[fifo.name, PRODUCE, fifo.producer] = ring
+                self.at_core[fifo.name, CONSUME, fifo.consumers[0]] = ring
+        for end in placement.ends:
+            fifo = self.fifos[end.fifo]
+            own = self._end(end, rings[id(end.pool)], design)
+            if end.end == 0:
+                self.movers[fifo.name] = Mover(fifo.name, own, [], max(1, fifo.repeat_count))
             else:
-                queue = Queue(fifo.name, rooms_of.get(consumer, 0), tile=consumer)
-                self.at_core[fifo.name, CONSUME, consumer] = queue
-                mover.puts.append((queue, 1))
-        for queue, _ in mover.takes:
-            queue.takers.append(mover)
-        for queue, _ in mover.puts:
-            queue.filler = mover
+                self.movers[fifo.name].sinks.append(own)
+            if own.rings and len(end.pool.users) == 1:
+                self.at_core[fifo.name, PRODUCE if end.end == 0 else CONSUME, end.tile] = own.rings[0]
+        for mover in self.movers.values():
+            for ring in mover.source.rings:
+                ring.takers.append(mover)
+            for sink in mover.sinks:
+                for ring in sink.rings:
+                    ring.filler = mover
+
+    def _rings(self, pool: Pool) -> tuple[Ring, ...]:
+        """Return a pool's rings; each is named for the FIFO that moves it alone, where there is one."""
+        ins = [name for name in pool.users if pool.tile in self.fifos[name].consumers]
+        outs = [name for name in pool.users if self.fifos[name].producer == pool.tile]
+        width = pool.type.element_bytes
+        names = ins if len(ins) > 1 else outs if len(outs) > 1 else [pool.owner]
+        return tuple(
+            Ring(
+                names[number] if len(names) == len(pool.segments) else pool.owner,
+                pool.count,
+                segment.elements * width,
+                min(pool.initial, pool.count),
+                pool.tile,
+            )
+            for number, segment in enumerate(pool.segments)
+        )
+
+    def _end(self, end: DmaEnd, rings: tuple[Ring, ...], design: Design) -> _End:
+        if end.tile.kind == "shim":
+            return _End(())
+        own = tuple(ring for ring, segment in zip(rings, end.pool.segments, strict=True) if segment in end.segments)
+        if any(ring.bytes < 1 for ring in own):
+            raise NotFollowed
+        fifo = design.fifo(end.fifo)
+        passes = fifo.iter_count * end.pool.count * len(own) if fifo.iter_count and end.tile.kind == "mem" else None
+        return _End(own, passes=passes)
+
+    def _ops(self, core: Core) -> tuple[_Op, ...]:
+        ops: list[_Op] = []
+        self._compile(core, core.body, ops)
+        return tuple(ops)
+
+    def _compile(self, core: Core, body: tuple[Statement, ...], ops: list[_Op]) -> None:
+        """Flatten a program to what moves objects and locks; what only computes is left out."""
+        for statement in body:
+            if isinstance(statement, Acquire | Release):
+                ring = self.at_core.get((statement.fifo, statement.port, core.tile))
+                if ring is None:
+                    raise NotFollowed
+                takes = isinstance(statement, Acquire)
+                makes = statement.port == PRODUCE
+                kind: Literal["take", "make", "free", "give"]
+                kind = ("make" if makes else "take") if takes else ("give" if makes else "free")
+                ops.append(_Op(kind, ring, statement.count))
+            elif isinstance(statement, UseLock):
+                if statement.lock not in self.locks:
+                    raise NotFollowed
+                ops.append(_Op("lock", statement=statement))
+            elif isinstance(statement, Load):
+                ops.append(_Op("load", statement=statement))
+            elif isinstance(statement, Loop):
+                self._compile_loop(core, statement, ops)
+
+    def _compile_loop(self, core: Core, loop: Loop, ops: list[_Op]) -> None:
+        moves = [s for s in statements(loop.body) if isinstance(s, Acquire | Release | UseLock)]
+        if not moves:
+            return
+        gives = any(isinstance(s, Release | UseLock) for s in moves)
+        start = len(ops)
+        ops.append(_Op("loop", statement=loop))
+        self._compile(core, loop.body, ops)
+        if gives:
+            ops.append(_Op("next", statement=loop, to=start + 1))
+        elif (turns_of(loop, Turns({})) or 0) >= ENDLESS:
+            # A turn that gives nothing back and takes no lock is like the one before it: the core holds what it has.
+            ops.append(_Op("park"))
+        ops[start] = _Op("loop", statement=loop, to=len(ops))
+
+    # Running it.
 
     def start(self, task: Task, size: int) -> None:
         """Start a task that moves `size` bytes."""
         if size < 1:
             raise NotFollowed
-        fifo = self.fifos[task.fifo]
-        total = self.started[task.fifo] = self.started.get(task.fifo, 0) + size
-        queue, each = self.shims[task.fifo], fifo.object_type.bytes
-        if fills(fifo):
-            queue.have += total // each - (total - size) // each
-        else:
-            queue.room = -(-total // each)
-        queue.wake(self.ready)
+        mover = self.movers[task.fifo]
+        self._shim(mover).left += size
+        self._wake(mover)
+
+    def _shim(self, mover: Mover) -> _End:
+        return mover.source if mover.source.shim else next(sink for sink in mover.sinks if sink.shim)
 
     def moved(self, name: str) -> int:
         """Return the bytes that have come through the shim end of a FIFO, at most."""
-        fifo, queue = self.fifos[name], self.shims[name]
-        size = fifo.object_type.bytes
-        if not fills(fifo):
-            return queue.have * size
-        total = self.started.get(name, 0)
-        # What is less than an object waits for the task that brings the rest, or stands in a free buffer.
-        return total if queue.have == 0 else (total // size - queue.have) * size
+        return self._shim(self.movers[name]).moved
 
     def set_lock(self, name: str, value: int) -> None:
         """Set a lock from the sequence."""
@@ -233,19 +323,28 @@ class Network:
 
     def _wake_lock(self, name: str) -> None:
         for run in self.waiting.pop(name, ()):
-            if not run.queued:
-                run.queued = True
-                self.ready.append(run)
+            self._wake(run)
+
+    def _wake(self, node: Node | None) -> None:
+        if node is not None and not node.queued:
+            node.queued = True
+            self.ready.append(node)
 
     def run(self) -> None:
         """Run until nothing moves; raises `NotFollowed` when that cannot be known."""
+        looks = -2 * len(self.nodes)
         while self.ready:
             node = self.ready.popleft()
-            if isinstance(node, _Mover):
+            looks += 1
+            # A state is dear to write down: only a run that goes on is looked at.
+            if looks == 0:
+                self.watch.begin()
+            if looks > 0:
+                self.watch.look(node)
+            if isinstance(node, Mover):
                 self._move(node)
-            elif not node.ended:
-                assert node.steps is not None
-                node.ended = next(node.steps, self) is self
+            else:
+                self._step(node)
             # Only now: what a node changes itself is no reason to look again.
             node.queued = False
 
@@ -254,105 +353,260 @@ class Network:
         if self.left < 0:
             raise NotFollowed
 
-    def _move(self, mover: _Mover) -> None:
-        while mover.blocked() is None:
+    def _move(self, mover: Mover) -> None:
+        source = mover.source
+        while True:
+            held = mover.blocked()
+            if held is not None:
+                self.starved += held[0] is None
+                return
             self._spend()
-            mover.sent += 1
-            if mover.sent == mover.repeat:
-                mover.sent = 0
-                for queue, size in mover.takes:
-                    queue.have -= size
-                    queue.wake(self.ready)
-            for queue, size in mover.puts:
-                queue.have += size
-                queue.wake(self.ready)
+            if source.left == 0:
+                source.left = source.rings[source.at].bytes
+                if source.passes is not None and mover.sent == 0:
+                    source.passes -= 1
+            for sink in mover.sinks:
+                if sink.left == 0:
+                    sink.left = sink.rings[sink.at].bytes
+                    if sink.passes is not None:
+                        sink.passes -= 1
+            count = min(source.left, *(sink.left for sink in mover.sinks))
+            source.left -= count
+            source.moved += count
+            if source.left == 0 and not source.shim:
+                mover.sent += 1
+                if mover.sent == mover.repeat:
+                    mover.sent = 0
+                    ring = source.rings[source.at]
+                    ring.full -= 1
+                    source.at = (source.at + 1) % len(source.rings)
+                    self._wake(ring.filler)
+            for sink in mover.sinks:
+                sink.left -= count
+                sink.moved += count
+                if sink.left == 0 and not sink.shim:
+                    ring = sink.rings[sink.at]
+                    ring.full += 1
+                    sink.at = (sink.at + 1) % len(sink.rings)
+                    for taker in ring.takers:
+                        self._wake(taker)
 
-    def _walk(self, run: _CoreRun, body: tuple[Statement, ...], known: Turns) -> Generator[None, None, None]:
-        for statement in body:
+    def _step(self, run: CoreRun) -> None:
+        """Run a core until it waits or ends."""
+        while not run.ended:
             self._spend()
-            if isinstance(statement, Acquire):
-                queue = self.at_core.get((statement.fifo, statement.port, run.core.tile))
-                if queue is None:
+            op = run.ops[run.at]
+            if op.kind in ("take", "make"):
+                if run.blocked() is not None:
+                    return
+            elif op.ring is not None:
+                op.ring.full += op.count if op.kind == "give" else -op.count
+                if not 0 <= op.ring.full <= op.ring.depth:
                     raise NotFollowed
-                gives = statement.port == PRODUCE
-                while (queue.room - queue.have if gives else queue.have) < statement.count:
-                    run.waits = queue, not gives
-                    yield
-                run.waits = None
-            elif isinstance(statement, Release):
-                queue = self.at_core.get((statement.fifo, statement.port, run.core.tile))
-                if queue is None:
-                    raise NotFollowed
-                queue.have += statement.count if statement.port == PRODUCE else -statement.count
-                queue.wake(self.ready)
-            elif isinstance(statement, UseLock):
-                yield from self._lock(run, statement, known)
-            elif isinstance(statement, Load):
-                index = known.value(statement.index)
-                key = None if index is None else (statement.buffer, index)
-                known.loaded[statement.number] = None if key is None else self.parameters.get(key)
-            elif isinstance(statement, Loop):
-                yield from self._loop(run, statement, known)
+                if op.kind == "give":
+                    for taker in op.ring.takers:
+                        self._wake(taker)
+                else:
+                    self._wake(op.ring.filler)
+            elif op.kind == "park" or not self._control(run, op):
+                return
+            run.at += 1
 
-    def _loop(self, run: _CoreRun, loop: Loop, known: Turns) -> Generator[None, None, None]:
-        moves = [s for s in statements(loop.body) if isinstance(s, Acquire | Release | UseLock)]
-        if not moves:
-            return
-        turns = turns_of(loop, known)
-        if turns is None:
-            raise NotFollowed
-        gives = any(isinstance(s, Release) or (isinstance(s, UseLock) and s.action == "release") for s in moves)
-        takes = any(isinstance(s, UseLock) and s.action != "release" for s in moves)
-        lower, step = known.value(loop.lower) or 0, known.value(loop.step) or 1
-        # A turn that gives nothing back and takes no lock is like the one before it.
-        for turn in range(turns if gives or takes else min(turns, 1)):
-            known.indices[loop.number] = lower + turn * step
-            yield from self._walk(run, loop.body, known)
-        if turns >= ENDLESS and not (gives or takes):
-            while True:
-                yield
+    def _control(self, run: CoreRun, op: _Op) -> bool:
+        """Do what moves no object: locks, loads and loops. Returns whether the core goes on."""
+        statement, known = op.statement, run.known
+        if isinstance(statement, UseLock):
+            return self._lock(run, statement)
+        if isinstance(statement, Load):
+            index = known.value(statement.index)
+            known.loaded[statement.number] = None if index is None else self.parameters.get((statement.buffer, index))
+            return True
+        assert isinstance(statement, Loop)
+        number = statement.number
+        if op.kind == "loop":
+            turns = turns_of(statement, known)
+            if turns is None:
+                raise NotFollowed
+            if turns == 0:
+                run.at = op.to - 1
+                return True
+            run.turns[number] = turns
+            run.entered[number] = run.entered.get(number, 0) + 1
+            known.indices[number] = known.value(statement.lower) or 0
+            return True
+        run.turns[number] -= 1
+        if run.turns[number]:
+            known.indices[number] += known.value(statement.step) or 1
+            run.at = op.to - 1
+        else:
+            del run.turns[number]
+        return True
 
-    def _lock(self, run: _CoreRun, use: UseLock, known: Turns) -> Generator[None, None, None]:
-        value = known.value(use.value)
-        if value is None or use.lock not in self.locks:
+    def _lock(self, run: CoreRun, use: UseLock) -> bool:
+        value = run.known.value(use.value)
+        if value is None:
             raise NotFollowed
         if use.action == "release":
             self.locks[use.lock] += value
             self._wake_lock(use.lock)
-            return
-        while self.locks[use.lock] < value if use.action == "acquire_ge" else self.locks[use.lock] != value:
+            return True
+        if self.locks[use.lock] < value if use.action == "acquire_ge" else self.locks[use.lock] != value:
             run.lock = use.lock
             self.waiting.setdefault(use.lock, []).append(run)
-            yield
+            return False
         run.lock = None
         self.locks[use.lock] -= value
+        return True
+
+    # What it says when nothing moves.
 
     def lacks(self, name: str) -> Lack:
         """Say what holds up the tasks of a FIFO, when nothing moves: what its data or room waits for in the end."""
-        node: _Mover | _CoreRun = self.movers[name]
+        node: Node = self.movers[name]
         seen = set()
         while id(node) not in seen:
             seen.add(id(node))
             held = node.blocked()
             if held is None:
-                if isinstance(node, _CoreRun):
-                    tile = node.core.tile
-                    return Lack(None, False, f"lock @{node.lock}" if node.lock else f"{tile}, whose program has ended")
-                return Lack(name, bool(fills(self.fifos[name])))
-            queue, short = held
-            if short and queue.filler is None:
-                return Lack(queue.of, True)
-            if not short and not queue.takers:
-                return Lack(queue.of, False)
+                assert isinstance(node, CoreRun)
+                tile = node.core.tile
+                return Lack(None, False, f"lock @{node.lock}" if node.lock else f"{tile}, whose program has ended")
+            ring, short = held
+            if ring is None:
+                assert isinstance(node, Mover)
+                return Lack(node.fifo, bool(fills(self.fifos[node.fifo])))
+            if short and ring.filler is None:
+                return Lack(ring.of, True)
+            if not short and not ring.takers:
+                return Lack(ring.of, False)
+            if isinstance(node, Mover) and (node.source.passes == 0 or any(sink.passes == 0 for sink in node.sinks)):
+                return Lack(None, False, f"@{node.fifo}, whose iter_count is spent")
             if short:
-                assert queue.filler is not None
-                node = queue.filler
+                assert ring.filler is not None
+                node = ring.filler
             else:
                 # Of several that take from one memory the last to go holds the room.
-                node = next((taker for taker in queue.takers if taker.blocked() is not None), queue.takers[0])
-                if isinstance(node, _CoreRun) and not _gives_back(node.core, queue.of):
-                    return Lack(None, False, f"{node.core.tile}, which takes no more of @{queue.of}")
+                node = next((taker for taker in ring.takers if taker.blocked() is not None), ring.takers[0])
+                if isinstance(node, CoreRun) and not _gives_back(node.core, ring.of):
+                    return Lack(None, False, f"{node.core.tile}, which takes no more of @{ring.of}")
         return Lack(None, False, "a circle of full and empty FIFOs")
+
+
+State: TypeAlias = "tuple[object, ...]"
+
+
+@dataclass(frozen=True, slots=True)
+class _Snapshot:
+    """The counts that go with a state: bytes still to come at each shim, passes and turns still to go."""
+
+    counts: tuple[int, ...]
+    moved: tuple[int, ...]
+    starved: int
+
+
+class _Watch:
+    """Watches one run for a state that comes back, and takes the stretch since then as often as it will go.
+
+    The state is all that decides what the network does next but for how much: what is in the rings, what each stream
+    and core is at, and who is ready. How much is counts that only go down: bytes of tasks, passes of bounded chains,
+    turns of loops whose index their body does not use. As long as none of them runs out, and no stream stands at a shim
+    without data, the same stretch follows.
+
+    Turns are a count within one run of a loop alone: of a loop that was left and begun anew what is still to go is part
+    of the state. So each state is looked for at every depth: with the turns of the loops down to there as counts.
+    """
+
+    def __init__(self, network: Network) -> None:
+        self.network = network
+        self.anchor: Node | None = None
+        self.seen: dict[State, _Snapshot] = {}
+        self.quiet = 0
+        self.ends = [end for mover in network.movers.values() for end in (mover.source, *mover.sinks)]
+        rings = [ring for end in self.ends for ring in end.rings]
+        self.rings = list({id(ring): ring for ring in (*rings, *network.at_core.values())}.values())
+        self.loops = [(run, loop, depth) for run in network.cores for loop, depth in run.loops]
+        deepest = max((depth for _, _, depth in self.loops if depth != _NEVER_COUNTED), default=0)
+        self.depths = range(deepest + 1)
+
+    def begin(self) -> None:
+        """Forget what was seen: between two runs the sequence does something."""
+        self.anchor = None
+        self.seen.clear()
+        self.quiet = 0
+
+    def look(self, node: Node) -> None:
+        """Look at the network before a node goes on: at one node's turns only, for they are in every stretch."""
+        if self.anchor is None or self.quiet > _MOST_SEEN:
+            self.anchor, self.quiet = node, 0
+        if node is not self.anchor:
+            self.quiet += 1
+            return
+        self.quiet = 0
+        state = self.state()
+        if len(self.seen) > _MOST_SEEN:
+            self.seen.clear()
+        for depth in self.depths:
+            key, now = (depth, *state, *self.turns(depth)), self.snapshot(depth)
+            before = self.seen.get(key)
+            self.seen[key] = now
+            if before is not None and before.starved == now.starved and self.again(before, now, depth):
+                self.seen.clear()
+                return
+
+    def state(self) -> State:
+        """Return what decides how the network goes on, but for loops."""
+        network = self.network
+        waiting = tuple(tuple(run.number for run in runs) for runs in network.waiting.values())
+        parts: list[object] = [tuple(node.number for node in network.ready), tuple(network.locks.values()), waiting]
+        parts += [ring.full for ring in self.rings]
+        parts += [(end.at, 0 if end.shim else end.left) for end in self.ends]
+        parts += [mover.sent for mover in network.movers.values()]
+        parts += [(run.at, run.lock, *run.known.loaded.values()) for run in network.cores]
+        return tuple(parts)
+
+    def turns(self, depth: int) -> State:
+        """Return of each loop which run of it this is, where its turns are a count, else how many are to go."""
+        return tuple(
+            run.entered.get(loop, 0) if at <= depth else run.turns.get(loop, 0) for run, loop, at in self.loops
+        )
+
+    def snapshot(self, depth: int) -> _Snapshot:
+        counts = [end.left for end in self.ends if end.shim]
+        counts += [end.passes for end in self.ends if end.passes is not None]
+        counts += [run.turns.get(loop, 0) for run, loop, at in self.loops if at <= depth]
+        return _Snapshot(tuple(counts), tuple(end.moved for end in self.ends), self.network.starved)
+
+    def again(self, before: _Snapshot, now: _Snapshot, depth: int) -> bool:
+        """Take the stretch from `before` to `now` again, as often as every count allows with one left over."""
+        steps = [one - other for one, other in zip(before.counts, now.counts, strict=True)]
+        times = min(((left - 1) // step for step, left in zip(steps, now.counts, strict=True) if step > 0), default=0)
+        if times < 1:
+            return False
+        down = iter(steps)
+        for end in self.ends:
+            if end.shim:
+                end.left -= next(down) * times
+        for end in self.ends:
+            if end.passes is not None:
+                end.passes -= next(down) * times
+        for run, loop, at in self.loops:
+            if at <= depth and (step := next(down)):
+                run.turns[loop] -= step * times
+        for end, one, other in zip(self.ends, now.moved, before.moved, strict=True):
+            end.moved += (one - other) * times
+        return True
+
+
+def _loops(ops: tuple[_Op, ...]) -> list[tuple[int, int]]:
+    found = []
+    depth = 0
+    for op in ops:
+        if op.kind == "loop" and isinstance(op.statement, Loop):
+            indexed = uses_index(op.statement.body, op.statement.number)
+            found.append((op.statement.number, _NEVER_COUNTED if indexed else depth))
+            depth += 1
+        depth -= op.kind in ("next", "park")
+    return found
 
 
 def _gives_back(core: Core, fifo: str) -> bool:

@@ -33,9 +33,9 @@ from elfkiln.design.model import (
     UseLock,
     Value,
 )
+from elfkiln.design.patterns import fills
 from elfkiln.lint.finding import Findings
 from elfkiln.lint.flow import Flow, Program, Turns, turns_of
-from elfkiln.lint.taps import fills
 
 Parameter: TypeAlias = "tuple[str, int]"
 

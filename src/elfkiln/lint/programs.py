@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping
 
-from elfkiln.design.fifo_lowering import CONSUME, PRODUCE, depth_at, sound_links, statements
+from elfkiln.design.fifo_lowering import CONSUME, PRODUCE, Placement, shared_tile, sound_links, statements
 from elfkiln.design.model import (
     Acquire,
     Buffer,
@@ -36,9 +36,9 @@ Exports = Mapping[str, Collection[str]]
 _DEEPEST_SECOND_WALK = 6
 
 
-def lint_programs(design: Design, findings: Findings, exports: Exports | None) -> None:
+def lint_programs(design: Design, placement: Placement, findings: Findings, exports: Exports | None) -> None:
     """Check every core's program; `exports` maps object files to the entries they define, where that is known."""
-    names = _Names(design)
+    names = _Names(design, placement)
     for core in design.cores:
         _Program(core, names, findings, exports).check()
     _idle(design, findings)
@@ -48,7 +48,9 @@ def lint_programs(design: Design, findings: Findings, exports: Exports | None) -
 class _Names:
     """What a program may name, by name."""
 
-    def __init__(self, design: Design) -> None:
+    def __init__(self, design: Design, placement: Placement) -> None:
+        self.placement = placement
+        self.linked = {name for link, _ in sound_links(design) for name in (*link.ins, *link.outs)}
         self.fifos: dict[str, Fifo] = {fifo.name: fifo for fifo in design.fifos}
         self.kernels: dict[str, Kernel] = {kernel.name: kernel for kernel in design.kernels}
         self.buffers: dict[str, Buffer] = {buffer.name: buffer for buffer in design.buffers}
@@ -108,13 +110,16 @@ class _Program:
         fifo = self._at_end(acquire.fifo, acquire.port)
         if fifo is None:
             return
-        end = 0 if acquire.port == PRODUCE else 1 + fifo.consumers.index(self.core.tile)
-        depth = depth_at(fifo, end)
-        if not 1 <= acquire.count <= depth:
+        # The lowering makes as many objects as the largest acquire needs, unless the module's word stands: a depth for
+        # each end, or memory that both ends share.
+        tile = shared_tile(fifo, fifo.name in self.names.linked) or self.core.tile
+        pool = self.names.placement.pool_of(fifo.name, tile)
+        objects = 0 if pool is None else pool.count
+        if not 1 <= acquire.count <= objects:
             self._add(
                 "acquire-depth",
                 "objects acquired",
-                limit=f"1 to the depth, {depth}",
+                limit=f"1 to the {objects} there are",
                 value=acquire.count,
                 where=f"FIFO @{fifo.name}",
             )

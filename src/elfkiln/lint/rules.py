@@ -59,6 +59,34 @@ RULES: tuple[Rule, ...] = (
         "aie_api detail/ld_st.hpp, mlir-aie #2579",
         "a misaligned 512-bit access hits the truncated address; " + SILENT,
     ),
+    Rule(
+        "stack-bank",
+        ERROR,
+        "a stack fits one bank where the buffers fit the banks (or the tile's allocation_scheme is basic-sequential)",
+        "mlir-aie AIEAssignBuffers simpleBankAwareAllocation",
+        "'overlaps with stack' since May 2026; before, a buffer silently lies inside the stack",
+    ),
+    Rule(
+        "mem-tile-spill",
+        WARNING,
+        "objects of a mem tile lie in its own memory",
+        TRANSFORM,
+        "the compiler puts them into a neighbour, where its own objects may not find room any more",
+    ),
+    Rule(
+        "dynamic-counters",
+        WARNING,
+        "a core has room for the counters with which its FIFOs are lowered dynamically",
+        "mlir-aie 0ca8da134 --dynamic-objFifos, default since June 2026",
+        "'allocated buffers exceeded available memory' where the lowering is dynamic; the static one needs none",
+    ),
+    Rule(
+        "buffer-address",
+        ERROR,
+        "a buffer's address is aligned, and free between the stack and the memory's end",
+        "mlir-aie AIEAssignBuffers",
+        "'address must be aligned' or 'would override allocated address'; older tools move the buffer with a warning",
+    ),
     Rule("stack-size", ERROR, "a stack has bytes and fits the data memory", limits.MODEL),
     Rule(
         "dma-channels",
@@ -75,6 +103,13 @@ RULES: tuple[Rule, ...] = (
         "Allocator exhausted available BD IDs",
     ),
     Rule("locks", ERROR, "the locks of a tile's FIFO ends and its named locks fit", limits.MODEL),
+    Rule(
+        "lock-id",
+        ERROR,
+        "locks that a design numbers itself are of their tile and different",
+        "mlir-aie AIEAssignLockIDs",
+        "'is assigned to the same lock' or 'lock assigned invalid id'",
+    ),
     Rule("lock-value", ERROR, "no lock has to hold more than its field", limits.MODEL),
     Rule(
         "one-column",
@@ -86,7 +121,16 @@ RULES: tuple[Rule, ...] = (
     # FIFOs.
     Rule("fifo-consumer", ERROR, "a FIFO has a consumer", "mlir-aie IRON"),
     Rule("fifo-depth", ERROR, "a FIFO has one depth of at least 1 per end", FIFO_VERIFY),
-    Rule("fifo-object", ERROR, "an object is made of whole 32-bit words", VERIFY),
+    Rule("fifo-object", ERROR, "what a descriptor moves is made of whole 32-bit words", VERIFY),
+    Rule("fifo-initial", ERROR, "initial values are one whole object for each of a FIFO's depth", FIFO_VERIFY),
+    Rule(
+        "initial-values",
+        ERROR,
+        "no FIFO has initial values: aiecc stops at an assertion over their type",
+        "aiecc of April and August 2026, cast<TensorType> in Casting.h",
+        "a build of aiecc without assertions goes on, to what is not known",
+        ("npu2",),
+    ),
     Rule(
         "fifo-linked",
         ERROR,
@@ -118,7 +162,13 @@ RULES: tuple[Rule, ...] = (
         "aie-rt _XAieMl_DmaSetMultiDim",
         "on cores MLIR does not check it: aie-rt fails when the CDO is written, 'Invalid stepsize or wrap'",
     ),
-    Rule("dim-stride", ERROR, "no stride of a FIFO's dims is over the tile's step field", STRIDES),
+    Rule(
+        "dim-stride",
+        ERROR,
+        "no stride of a FIFO's dims is over the tile's step field, or longer than the buffer",
+        STRIDES,
+        "'Step size exceeds memref size', of a size of 1 too",
+    ),
     Rule("dim-zero-stride", ERROR, "strides of a FIFO's dims are positive", VERIFY, "Invalid step size"),
     Rule("dim-inner-stride", ERROR, "the innermost stride of elements below 32 bits is 1", VERIFY),
     Rule("dim-words", ERROR, "inner size and outer strides are whole 32-bit words", VERIFY),
@@ -151,9 +201,16 @@ RULES: tuple[Rule, ...] = (
         "objects go round robin and each core sees 1/n of them; " + SILENT,
     ),
     Rule("link-access", ERROR, "no core on the link's tile uses a linked FIFO", "mlir-aie AIEObjectFifoSplit"),
+    Rule(
+        "link-repeat",
+        ERROR,
+        "what a join sends has no repeat_count",
+        TRANSFORM,
+        "aiecc reads offsets past their end: it stops at an assertion, or does anything where there are none",
+    ),
     # Core programs.
     Rule("core-fifo", ERROR, "a core uses a FIFO at the end that is on its tile", limits.DIALECT),
-    Rule("acquire-depth", ERROR, "a core acquires no more objects than the FIFO holds", limits.DIALECT),
+    Rule("acquire-depth", ERROR, "a core acquires no more objects than there are at its end", TRANSFORM, SILENT),
     Rule(
         "release-held",
         ERROR,
@@ -219,7 +276,14 @@ RULES: tuple[Rule, ...] = (
     Rule("tap-zero-stride", ERROR, "strides are positive but for the outermost of 4", STRIDES),
     Rule("tap-wrap", ERROR, "the two inner sizes fit their fields unless the tap is linear", STRIDES),
     Rule("tap-stride", ERROR, "strides fit their field", STRIDES),
-    Rule("tap-iterations", ERROR, "the outermost size fits the iteration field", STRIDES),
+    Rule(
+        "tap-iterations",
+        ERROR,
+        "the outermost size fits the iteration field, whatever its stride",
+        STRIDES,
+        "'Size 3 exceeds the [1:64] range' from 66 on; 65 with stride 0 slips through",
+    ),
+    Rule("tap-burst", ERROR, "burst_length is 0, 64, 128, 256 or 512 bytes", "mlir-aie AIEX NpuWriteBdOp::verify"),
     Rule("tap-repeat", ERROR, "repeat_count fits the start queue", "mlir-aie NpuPushQueueOp"),
     Rule("tap-element", ERROR, "elements have at most 32 bits", STRIDES),
     Rule(
@@ -238,6 +302,13 @@ RULES: tuple[Rule, ...] = (
         ("npu2",),
     ),
     # What a sequence does.
+    Rule(
+        "no-sequence",
+        ERROR,
+        "a design has a runtime sequence",
+        "mlir-aie aiecc",
+        "silent case: aiecc ends with exit code 0 and writes no ELF",
+    ),
     Rule(
         "load-pdi",
         ERROR,

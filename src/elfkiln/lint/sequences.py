@@ -20,13 +20,14 @@ from elfkiln.design.model import (
     Task,
     Tile,
 )
+from elfkiln.design.patterns import fills
 from elfkiln.engine.contract import INSTANCE, KERNEL, is_sealed
 from elfkiln.hardware.limits import limit
 from elfkiln.lint.finding import Findings
 from elfkiln.lint.flow import Flow, follow, program_of
 from elfkiln.lint.order import lint_order, lint_releases
 from elfkiln.lint.parameters import lint_guards, lint_parameters
-from elfkiln.lint.taps import fills, lint_tasks, task_name
+from elfkiln.lint.taps import lint_tasks, task_name
 
 
 def lint_sequences(design: Design, placement: Placement, findings: Findings) -> None:
@@ -36,6 +37,8 @@ def lint_sequences(design: Design, placement: Placement, findings: Findings) -> 
     guards = lint_guards(design, programs, findings)
     of_design = tuple(findings.found)
     moves: int | None = None
+    if not design.sequences:
+        findings.add("no-sequence", f"device {design.name}", "runtime sequences", limit="1 or more", value=0)
     loaders = [s for s in design.sequences if any(isinstance(step, LoadPdi) for step in s.steps)]
     for sequence in design.sequences:
         earlier = len(findings.found)

@@ -5,32 +5,17 @@ from __future__ import annotations
 from math import prod
 
 from elfkiln.design.model import Fifo, MemRef, Sequence, Task
+from elfkiln.design.patterns import TAP_DIMS, contiguous, fills, full_tap
 from elfkiln.hardware.limits import WORD_BYTES, limit
 from elfkiln.lint.finding import Findings
 
-DIMS = 4
-"""A task's tap has 4 dimensions: the iteration, then the descriptor's three."""
+BURSTS = (0, 64, 128, 256, 512)
+"""Bytes of a burst that a shim's descriptor can ask for; 0 stands for the longest."""
 
 
 def task_name(sequence: Sequence, task: Task) -> str:
     """Return how messages name a task: `seq task 7 on @B_mem_1`."""
     return f"{sequence.name} task {task.number} on @{task.fifo}"
-
-
-def fills(fifo: Fifo) -> bool | None:
-    """Return whether tasks on a FIFO move data into the array, out of it (False), or cannot (None)."""
-    at_consumers = any(consumer.kind == "shim" for consumer in fifo.consumers)
-    if fifo.producer.kind == "shim":
-        return None if at_consumers else True
-    return False if at_consumers else None
-
-
-def full_tap(task: Task) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return sizes and strides in 4 dimensions, outermost first (a linear transfer is one inner dimension)."""
-    sizes = task.sizes or (task.length,)
-    strides = task.strides or (1,)
-    missing = max(0, DIMS - len(sizes))
-    return (1,) * missing + sizes, (0,) * missing + strides
 
 
 def lint_tasks(sequence: Sequence, fifos: dict[str, Fifo], findings: Findings) -> None:
@@ -51,12 +36,15 @@ def lint_tasks(sequence: Sequence, fifos: dict[str, Fifo], findings: Findings) -
 def _tap(task: Task, buffer: MemRef, where: str, findings: Findings) -> None:
     if not 0 <= task.repeat_count <= limit("repeat", "shim").value:
         findings.add("tap-repeat", where, "repeat_count", limit=limit("repeat", "shim"), value=task.repeat_count)
-    if len(task.sizes) != len(task.strides) or len(task.sizes) > DIMS or any(size < 1 for size in task.sizes):
+    if len(task.sizes) != len(task.strides) or len(task.sizes) > TAP_DIMS or any(size < 1 for size in task.sizes):
         found = f"{list(task.sizes)} and {list(task.strides)}"
         findings.add(
             "tap-rank", where, "sizes and strides", limit="up to 4 positive sizes, as many strides", value=found
         )
         return
+    if task.burst_length not in BURSTS:
+        bound = ", ".join(map(str, BURSTS))
+        findings.add("tap-burst", where, "burst_length", limit=f"one of {bound}", value=task.burst_length)
     width = buffer.element_bytes
     if width > limit("element", "shim").value:
         findings.add("tap-element", where, f"bytes of {buffer.element}", limit=limit("element", "shim"), value=width)
@@ -105,16 +93,6 @@ def _repeats(task: Task, sizes: tuple[int, ...], strides: tuple[int, ...], where
         findings.add("tap-contiguous", where, "tap", limit=f"[1, 1, 1, {whole}]", value=str(list(sizes)))
 
 
-def contiguous(sizes: tuple[int, ...], strides: tuple[int, ...]) -> bool:
-    """Return whether the three inner dimensions are one linear run, which has no size limit on a shim."""
-    run = 1
-    for size, stride in zip(reversed(sizes[1:]), reversed(strides[1:]), strict=True):
-        if size > 1 and stride != run:
-            return False
-        run *= size
-    return True
-
-
 def _words(
     task: Task, width: int, sizes: tuple[int, ...], strides: tuple[int, ...], where: str, findings: Findings
 ) -> None:
@@ -143,7 +121,8 @@ def _words(
 
 
 def _fields(width: int, sizes: tuple[int, ...], strides: tuple[int, ...], where: str, findings: Findings) -> None:
-    if sizes[0] > limit("iterations").value and strides[0] > 0:
+    # With stride 0 too: the field of the iterations is written whatever the step between them is.
+    if sizes[0] > limit("iterations").value:
         findings.add("tap-iterations", where, "outermost size", limit=limit("iterations"), value=sizes[0])
     linear = contiguous(sizes, strides)
     step = limit("stride", "shim")

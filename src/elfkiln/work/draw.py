@@ -314,7 +314,7 @@ def _memory(group: ET.Element, x: int, y: int, budget: TileBudget, matrices: dic
     at = x + wide * budget.stack / budget.memory
     if budget.stack:
         _rect(group, x, y, at - x, 14, "stack")
-    for pool in sorted(budget.pools, key=lambda one: matrices.get(one.owner, _OTHER)):
+    for pool in sorted(budget.stored, key=lambda one: matrices.get(one.owner, _OTHER)):
         width = wide * pool.count * pool.bytes_each / budget.memory
         _rect(group, at, y, width, 14, f"m{matrices.get(pool.owner, _OTHER)}")
         at += width

@@ -41,7 +41,7 @@ class Linted:
                 "tile": str(tile.tile),
                 "memory": tile.memory,
                 "stack": tile.stack,
-                "buffers": [{"name": p.owner, "count": p.count, "bytes_each": p.bytes_each} for p in tile.pools],
+                "buffers": [{"name": p.owner, "count": p.count, "bytes_each": p.bytes_each} for p in tile.stored],
                 "used": tile.used,
                 "free": tile.free,
                 "s2mm": tile.s2mm,

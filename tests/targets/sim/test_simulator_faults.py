@@ -108,13 +108,9 @@ CORE_FAULTS = {
         changed(Release, "B_0", count=2),
         [f"core(0,2) step {RELEASE_A + 1} (release 2 of B_0 to consume), turn 0.0", "it holds 1"],
     ),
-    "acquire_beyond_depth": (
-        changed(Acquire, "A_0", count=3),
-        [f"core(0,2) step {ACQUIRE_A} (acquire 3 of A_0 to consume)", "depth of A_0 there is 2"],
-    ),
     "release_beyond_depth": (
         changed(Release, "A_0", count=3),
-        [f"core(0,2) step {RELEASE_A} (release 3 of A_0 to consume)", "depth of A_0 there is 2"],
+        [f"core(0,2) step {RELEASE_A} (release 3 of A_0 to consume)", "A_0 has 2 objects there"],
     ),
     "acquire_none": (changed(Acquire, "A_0", count=0), [f"core(0,2) step {ACQUIRE_A}", "A_0", "at least 1"]),
     "wrong_port": (
@@ -530,13 +526,9 @@ ARRAY_FAULTS = {
     "linked_twice": (replace(BASE, links=(*BASE.links, BASE.links[0])), ["B_mem_0", "two links"]),
     "link_of_nothing": (with_link(BASE, "B_0", ins=("nowhere",)), ["link of nowhere to B_0", "no FIFO nowhere"]),
     "link_apart": (with_link(BASE, "B_0", ins=("B_mem_1",)), ["link of B_mem_1 to B_0", "do not meet"]),
-    "link_on_a_core": (
-        replace(BASE, links=(*BASE.links, Link(("A_0",), ("C_0_0",)))),
-        ["two links"],
-    ),
-    "link_sizes": (
-        with_fifo(BASE, "B_0", object_type=MemRef((48, 128), "i8")),
-        ["link of B_mem_0 to B_0 at mem(0,1)", "8192 bytes", "6144"],
+    "join_on_a_core": (
+        replace(BASE, links=(Link(("A_0", "B_0"), ("C_0_0",), src_offsets=(0, 1024)),)),
+        ["link of A_0, B_0 to C_0_0 at core(0,2)", "only mem tiles join and distribute"],
     ),
     "dimensions_too_few": (
         with_fifo(BASE, "B_0", to_stream=(Dim(8, 8), Dim(8, 1))),
@@ -558,10 +550,23 @@ ARRAY_FAULTS = {
 @pytest.mark.parametrize("name", ARRAY_FAULTS)
 def test_an_array_that_cannot_be_loaded(simulator, name):
     made, words = ARRAY_FAULTS[name]
-    if name == "link_on_a_core":
-        made = replace(BASE, links=(Link(("A_0",), ("C_0_0",)), *BASE.links[:1], *BASE.links[2:3]))
-        words = ["link of A_0 to C_0_0 at core(0,2)", "only mem tiles link FIFOs"]
     check(failure(simulator, made), "main_seq step 0 (load_pdi)", *words)
+
+
+def test_an_acquire_beyond_a_depth_that_stands(simulator):
+    """With a depth for each end the core gets no more than that, however much it acquires."""
+    ends = len(next(f for f in BASE.fifos if f.name == "A_0").consumers) + 1
+    made = with_fifo(at_core(changed(Acquire, "A_0", count=3)), "A_0", depths=(2,) * ends, depth_per_end=True)
+    line = failure(simulator, made)
+    check(line, f"core(0,2) step {ACQUIRE_A} (acquire 3 of A_0 to consume)", "A_0 has 2 objects there")
+
+
+def test_a_core_that_uses_what_its_tile_links(simulator):
+    made = replace(BASE, links=(Link(("A_0",), ("C_0_0",)), *BASE.links[:1], *BASE.links[2:3]))
+    line = failure(simulator, made)
+    check(
+        line, "core(0,2) step", "acquire 1 of C_0_0", "C_0_0 is linked at core(0,2), so its DMA moves the objects there"
+    )
 
 
 def test_a_missing_link(simulator):

@@ -21,7 +21,7 @@ from xdsl.dialects.scf import ForOp
 from xdsl.ir import Attribute, BlockArgument, Operation, SSAValue
 from xdsl.utils.exceptions import VerifyException
 
-from elfkiln.design.fifo_lowering import transfer_elements
+from elfkiln.design.fifo_lowering import link_segments, reaches
 from elfkiln.design.mlir import aie_ops as aie
 from elfkiln.design.mlir import aiex_ops as aiex
 from elfkiln.design.mlir.attributes import DimPair, element_name
@@ -203,23 +203,27 @@ class Scope:
         tile: Tile,
         op: aie.ObjectFifoLinkOp,
     ) -> None:
-        """Check the dimensions of a link's FIFOs on its tile against what their descriptors move there."""
+        """Check the dimensions of a link's FIFOs on its tile.
+
+        Where each piece has a descriptor with the same dimensions, the link's own verifier wants them inside the
+        piece. Anywhere else only the descriptor's looks, and that knows no more than the buffer: the whole object.
+        """
         into, out = ([elements_of(fifo.elem_type.element_type) for fifo in fifos] for fifos in (ins, outs))
         sources, targets = ([integer(o) for o in offsets.data] for offsets in (op.src_offsets, op.dst_offsets))
-        entering, leaving = transfer_elements(into, out, sources, targets)
+        pieces = [segment.elements for segment in link_segments(into, out, sources, targets)]
         ends = [(fifo, 1 + [tile_of(c, "consumer") for c in fifo.consumers].index(tile)) for fifo in ins]
         ends += [(fifo, 0) for fifo in outs]
-        for (fifo, end), transfers in zip(ends, (*entering, *leaving), strict=True):
+        for fifo, end in ends:
             name = fifo.sym_name.data
             self.outside.pop((name, end), None)
             dims = fifo.from_stream.data[end - 1] if end else fifo.to_stream.data
-            for elements in transfers:
-                if len(ins) > 1 and not end:
-                    error = beyond(dims, elements, "join input", "transfer", "output ")
-                elif len(outs) > 1 and end:
-                    error = beyond(dims, elements, "distribute output", "transfer", "input ")
-                else:
-                    error = beyond(dims, elements, "buffer", "memref")
+            if len(ins) > 1 and not end:
+                errors = [beyond(dims, piece, "join input", "transfer", "output ") for piece in pieces]
+            elif len(outs) > 1 and end:
+                errors = [beyond(dims, piece, "distribute output", "transfer", "input ") for piece in pieces]
+            else:
+                errors = [beyond(dims, max(*into, *out), "buffer", "memref")]
+            for error in errors:
                 if error is not None:
                     raise VerifyException(f"aie.objectfifo.link at {tile}: {name}: {error}")
 
@@ -429,7 +433,7 @@ class Scope:
     def _use_lock(self, op: aie.UseLockOp) -> None:
         core = tile_of(core_of(op).tile, op.name)
         owner = tile_of(lock_of(op.lock, op.name).tile, op.name)
-        if not within_reach(core, owner):
+        if not (core.kind == "core" and reaches(core, owner)):
             raise VerifyException(f"{op.name}: the core on {core} cannot reach a lock of {owner}")
         if integer(op.action) not in set(aie.LockAction):
             raise VerifyException(f"{op.name}: action is 0, 1 or 2, found {integer(op.action)}")
@@ -441,7 +445,7 @@ class Scope:
     def _reach(self, op: Operation, core: Tile, value: SSAValue) -> None:
         if isinstance(value.owner, aie.BufferOp):
             owner = tile_of(value.owner.tile, op.name)
-            if not within_reach(core, owner):
+            if not (core.kind == "core" and reaches(core, owner)):
                 raise VerifyException(f"{op.name}: the core on {core} cannot reach a buffer of {owner}")
 
     def _load_pdi(self, op: aiex.LoadPdiOp) -> None:
@@ -594,18 +598,6 @@ def lock_of(value: SSAValue, user: str) -> aie.LockOp:
     if not isinstance(value.owner, aie.LockOp):
         raise VerifyException(f"{user}: expected an aie.lock, found {_origin(value)}")
     return value.owner
-
-
-def within_reach(core: Tile, memory: Tile) -> bool:
-    """Say whether a core can use a tile's memory and locks: its own, and its western, northern and southern neighbours.
-
-    Source: AIE2TargetModel::isLegalMemAffinity; a core does not reach a mem tile.
-
-    >>> within_reach(Tile(1, 3), Tile(1, 2)), within_reach(Tile(1, 2), Tile(1, 1)), within_reach(Tile(1, 3), Tile(2, 3))
-    (True, False, False)
-    """
-    steps = {(0, 0), (-1, 0), (0, 1), (0, -1)}
-    return memory.kind == "core" and (memory.col - core.col, memory.row - core.row) in steps
 
 
 def elements_of(type_: MemRefType) -> int:

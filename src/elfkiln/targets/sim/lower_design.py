@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from math import prod
 
 import numpy as np
 
-from elfkiln.design.fifo_lowering import depth_at, link_tile, max_acquires, shared_tile
+from elfkiln.design.fifo_lowering import link_tile, place, shared_tile
 from elfkiln.design.model import Design, Dim, Fifo, Link, LoadPdi, Tile
 from elfkiln.design.patterns import MOST_DIMS, Pattern, pattern_of
 from elfkiln.errors import Refused
@@ -64,16 +63,23 @@ def _ends(fifo: Fifo) -> tuple[Tile, ...]:
 
 
 class _ArrayLowering:
-    """Lowers what is on the array: FIFOs to pools and streams, links to shared pools, cores to programs."""
+    """Lowers what is on the array: FIFOs to pools and streams, links to shared pools, cores to programs.
+
+    What lies where and how many objects there are is the lowering model's word (`place`), so the simulator has the room
+    that the array has: with more, a deadlock would hide. Here its pools become rings, one for each segment, for each
+    has locks of its own and so goes at its own pace.
+    """
 
     def __init__(self, design: Design, machine: Machine) -> None:
         self.design = design
         self.machine = machine
         self.fifos = {fifo.name: fifo for fifo in design.fifos}
-        self.acquires = max_acquires(design)
+        self.placement = place(design)
+        self.ends = {(end.fifo, end.end): end for end in self.placement.ends}
         self.cores = [core for core in design.cores if core.body]
         self.core_at = {core.tile: number for number, core in enumerate(self.cores)}
         self.agent_of: dict[str, int] = {}
+        self.rings: dict[int, list[Pool]] = {}
         self.core_pools: dict[tuple[str, Tile, bool], Pool] = {}
 
     def lower(self) -> None:
@@ -83,17 +89,16 @@ class _ArrayLowering:
             self.check_fifo(fifo)
         shared = {fifo.name: shared_tile(fifo, fifo.name in linked) for fifo in self.design.fifos}
         streaming = [fifo for fifo in self.design.fifos if shared[fifo.name] is None]
+        # Agents are the cores, then the streams: the runtime numbers them so.
         self.agent_of = {fifo.name: len(self.cores) + number for number, fifo in enumerate(streaming)}
-        leaving: dict[str, list[tuple[Pool, int]]] = {}
-        arriving: dict[str, list[tuple[Pool, int]]] = {}
         for link in links:
-            self.link(link, leaving, arriving)
+            self.link(link)
         for fifo in self.design.fifos:
             tile = shared[fifo.name]
             if tile is not None:
                 self.shared(fifo, tile)
             else:
-                self.stream(fifo, leaving, arriving)
+                self.stream(fifo)
         self.programs()
 
     def check_fifo(self, fifo: Fifo) -> None:
@@ -121,117 +126,88 @@ class _ArrayLowering:
             tile = link_tile(link, self.fifos)
             if tile is None:
                 raise Fault(f"{what}: its FIFOs do not meet on one tile")
-            if tile.kind != "mem":
-                raise Fault(f"{what} at {tile}: only mem tiles link FIFOs")
+            if tile.kind == "shim":
+                raise Fault(f"{what} at {tile}: only mem tiles and cores link FIFOs")
+            if tile.kind != "mem" and len(link.ins) != len(link.outs):
+                raise Fault(f"{what} at {tile}: only mem tiles join and distribute")
         return list(self.design.links)
 
-    def depth(self, fifo: Fifo, end: int) -> int:
-        """Return the objects that the lowering gives an end of a FIFO: 0 the producer, 1 the first consumer, ...
-
-        With one depth for the whole FIFO a core gets one object more than its largest acquire (one, if depth and
-        acquire are 1); a FIFO that names a depth per end is taken at its word.
-        """
-        declared = depth_at(fifo, end)
-        if fifo.depth_per_end:
-            return declared
-        most = self.acquires.get((fifo.name, _ends(fifo)[end]), 0)
-        if not most:
-            return declared
-        return 1 if most == declared == 1 else most + 1
-
-    def pool(self, name: str, tile: Tile, depth: int, size: int) -> Pool:
-        pool = Pool(len(self.machine.pools), name, tile, depth, size)
-        self.machine.pools.append(pool)
-        return pool
+    def ring(self, name: str, tile: Tile, depth: int, size: int) -> Pool:
+        ring = Pool(len(self.machine.pools), name, tile, depth, size)
+        self.machine.pools.append(ring)
+        return ring
 
     def shared(self, fifo: Fifo, tile: Tile) -> None:
-        """Both ends use the memory of one tile: no stream, one pool."""
-        pool = self.pool(fifo.name, tile, depth_at(fifo, 0), fifo.object_type.bytes)
-        pool.writer = self.core_at.get(fifo.producer, -1)
-        pool.reader = self.core_at.get(fifo.consumers[0], -1)
-        self.core_pools[fifo.name, fifo.producer, False] = pool
-        self.core_pools[fifo.name, fifo.consumers[0], True] = pool
+        """Both ends use the memory of one tile: no stream, one ring."""
+        pool = self.placement.pool_of(fifo.name, tile)
+        assert pool is not None
+        ring = self.ring(fifo.name, tile, pool.count, pool.bytes_each)
+        ring.writer = self.core_at.get(fifo.producer, -1)
+        ring.reader = self.core_at.get(fifo.consumers[0], -1)
+        self.core_pools[fifo.name, fifo.producer, False] = ring
+        self.core_pools[fifo.name, fifo.consumers[0], True] = ring
 
-    def link(
-        self, link: Link, leaving: dict[str, list[tuple[Pool, int]]], arriving: dict[str, list[tuple[Pool, int]]]
-    ) -> None:
-        """Make the pools of a link: one, or one for each piece of a join or distribute (each has its own locks)."""
-        tile = link_tile(link, self.fifos)
-        assert tile is not None
-        what = f"{_link_words(link)} at {tile}"
+    def link(self, link: Link) -> None:
+        """Make the rings of a link: one, or one for each piece of a join or distribute."""
         first, last = self.fifos[link.ins[0]], self.fifos[link.outs[0]]
-        joins, distributes = len(link.ins) > 1, len(link.outs) > 1
-        if joins or distributes:
-            whole = last if joins else first
-            pieces = [self.fifos[name] for name in (link.ins if joins else link.outs)]
-            offsets = link.src_offsets if joins else link.dst_offsets
-            depth = self.depth(whole, 0) if joins else self.depth(whole, 1 + whole.consumers.index(tile))
-            for piece, size in zip(pieces, _pieces(what, whole, pieces, offsets), strict=True):
-                pool = self.pool(f"{piece.name} in {whole.name}", tile, depth, size)
-                one, other = (piece, whole) if joins else (whole, piece)
-                pool.writer, pool.reader = self.agent_of[one.name], self.agent_of[other.name]
-                arriving.setdefault(one.name, []).append((pool, size))
-                leaving.setdefault(other.name, []).append((pool, size))
+        pool = self.ends[last.name, 0].pool
+        what = f"{_link_words(link)} at {pool.tile}"
+        joins = len(link.ins) > 1
+        width = pool.type.element_bytes
+        rings = self.rings[id(pool)] = []
+        if len(link.ins) == len(link.outs):
+            # Both DMAs move the larger object, so objects of any two sizes go through: the stream is cut anew.
+            rings.append(self.ring(f"{first.name} to {last.name}", pool.tile, pool.count, pool.bytes_each))
+            rings[0].writer, rings[0].reader = self.agent_of[first.name], self.agent_of[last.name]
             return
-        small, large = sorted((first.object_type.bytes, last.object_type.bytes))
-        if large % small:
-            raise Fault(
-                f"{what}: objects of {first.name} have {first.object_type.bytes} bytes, those of {last.name} "
-                f"{last.object_type.bytes}; neither is a multiple of the other"
-            )
-        owner = first if first.object_type.bytes == large else last
-        depth = self.depth(first, 1 + first.consumers.index(tile)) if owner is first else self.depth(last, 0)
-        pool = self.pool(f"{first.name} to {last.name}", tile, depth, large)
-        pool.writer, pool.reader = self.agent_of[first.name], self.agent_of[last.name]
-        arriving[first.name] = [(pool, large)]
-        leaving[last.name] = [(pool, large)]
+        whole = last if joins else first
+        pieces = [self.fifos[name] for name in (link.ins if joins else link.outs)]
+        _check_pieces(what, whole, pieces, link.src_offsets if joins else link.dst_offsets)
+        for piece, segment in zip(pieces, pool.segments, strict=True):
+            ring = self.ring(f"{piece.name} in {whole.name}", pool.tile, pool.count, segment.elements * width)
+            one, other = (piece, whole) if joins else (whole, piece)
+            ring.writer, ring.reader = self.agent_of[one.name], self.agent_of[other.name]
+            rings.append(ring)
 
-    def stream(
-        self, fifo: Fifo, leaving: Mapping[str, list[tuple[Pool, int]]], arriving: Mapping[str, list[tuple[Pool, int]]]
-    ) -> None:
+    def stream(self, fifo: Fifo) -> None:
         number = self.agent_of[fifo.name]
-        sinks = []
-        if fifo.name in leaving:
-            source = self.end(fifo, fifo.producer, leaving[fifo.name], fifo.to_stream, "to the stream")
-        else:
-            source = self.plain_end(fifo, 0, fifo.to_stream)
-            for segment in source.segments:
+        source, *sinks = (self.end(fifo, index) for index in range(1 + len(fifo.consumers)))
+        # A ring has the link's FIFOs at both sides, or this one at one side and a core (or nobody) at the other.
+        for segment in source.segments:
+            if segment.pool.reader < 0:
                 segment.pool.reader = number
                 segment.pool.writer = self.core_at.get(fifo.producer, -1)
-        for index, tile in enumerate(fifo.consumers):
-            dims = fifo.from_stream[index] if index < len(fifo.from_stream) else ()
-            pools = arriving.get(fifo.name, [])
-            if pools and pools[0][0].tile == tile:
-                sinks.append(self.end(fifo, tile, pools, dims, "from the stream"))
-                continue
-            end = self.plain_end(fifo, 1 + index, dims)
-            sinks.append(end)
-            for segment in end.segments:
-                segment.pool.writer = number
-                segment.pool.reader = self.core_at.get(tile, -1)
+        for tile, sink in zip(fifo.consumers, sinks, strict=True):
+            for segment in sink.segments:
+                if segment.pool.writer < 0:
+                    segment.pool.writer = number
+                    segment.pool.reader = self.core_at.get(tile, -1)
         self.machine.streams.append(Stream(fifo.name, source, tuple(sinks), max(1, fifo.repeat_count)))
 
-    def plain_end(self, fifo: Fifo, index: int, dims: tuple[Dim, ...]) -> End:
-        """Return an end without a link: a shim's channel, or a pool that a core (or nobody) uses."""
-        tile = _ends(fifo)[index]
+    def end(self, fifo: Fifo, index: int) -> End:
+        """Return an end of a stream: a shim's channel, or the rings that its descriptors visit in turn."""
+        end = self.ends[fifo.name, index]
+        tile, dims = end.tile, end.dims
         if tile.kind == "shim":
             if dims:
                 raise Fault(f"FIFO {fifo.name}: dimensions at {tile}; a shim's tasks bring their own")
             return End(tile, ())
-        pool = self.pool(fifo.name, tile, self.depth(fifo, index), fifo.object_type.bytes)
-        self.core_pools[fifo.name, tile, index > 0] = pool
+        if id(end.pool) not in self.rings:
+            ring = self.ring(fifo.name, tile, end.pool.count, end.pool.bytes_each)
+            self.rings[id(end.pool)] = [ring]
+            self.core_pools[fifo.name, tile, index > 0] = ring
+        width = end.pool.type.element_bytes
         way = "from the stream" if index else "to the stream"
-        return self.end(fifo, tile, [(pool, fifo.object_type.bytes)], dims, way)
-
-    def end(self, fifo: Fifo, tile: Tile, pools: list[tuple[Pool, int]], dims: tuple[Dim, ...], way: str) -> End:
-        width = fifo.object_type.element_bytes
         segments = []
-        for pool, size in pools:
+        for ring, segment in zip(self.rings[id(end.pool)], end.pool.segments, strict=True):
+            if segment not in end.segments:
+                continue
+            size = ring.object_bytes
             pattern = Pattern(0, size, ())
             if dims:
                 pattern = pattern_of(dims, 0, width)
                 _check_dims(f"FIFO {fifo.name} at {tile}: its dimensions {way}", dims, pattern, size, width, way)
-            segments.append(Segment(pool, pattern))
+            segments.append(Segment(ring, pattern))
         return End(tile, tuple(segments))
 
     def programs(self) -> None:
@@ -250,8 +226,8 @@ def _link_words(link: Link) -> str:
     return f"link of {', '.join(link.ins) or 'nothing'} to {', '.join(link.outs) or 'nothing'}"
 
 
-def _pieces(what: str, whole: Fifo, pieces: list[Fifo], offsets: tuple[int, ...]) -> Iterator[int]:
-    """Yield the bytes of each piece. As in the lowering they follow from the offsets, and must be the pieces' own."""
+def _check_pieces(what: str, whole: Fifo, pieces: list[Fifo], offsets: tuple[int, ...]) -> None:
+    """Check that the pieces a link cuts are its FIFOs' objects: the lowering goes by the offsets alone."""
     total, width = whole.object_type.elements, whole.object_type.element_bytes
     if len(offsets) != len(pieces):
         raise Fault(f"{what}: {len(pieces)} FIFOs and {len(offsets)} offsets")
@@ -264,7 +240,6 @@ def _pieces(what: str, whole: Fifo, pieces: list[Fifo], offsets: tuple[int, ...]
                 f"{what}: offsets {', '.join(map(str, offsets))} give {piece.name} elements {start} to {end - 1} of "
                 f"the {total} in {whole.name}, and its objects have {piece.object_type.bytes // width}"
             )
-        yield (end - start) * width
 
 
 def _check_dims(what: str, dims: tuple[Dim, ...], pattern: Pattern, size: int, width: int, way: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from elfkiln.design.fifo_lowering import depth_at
 from elfkiln.design.model import (
     Acquire,
     Buffer,
@@ -130,9 +129,11 @@ class _CoreLowering:
             return f"{tile} does not consume {name}; its consumers are {_tiles(fifo.consumers)}"
         if count < 1:
             return "it takes at least 1 object"
-        end = 0 if port == "produce" else 1 + fifo.consumers.index(tile)
-        if count > depth_at(fifo, end):
-            return f"the depth of {name} there is {depth_at(fifo, end)}"
+        pool = self.pools.get((name, tile, port == "consume"))
+        if pool is None:
+            return f"{name} is linked at {tile}, so its DMA moves the objects there"
+        if count > pool.depth:
+            return f"{name} has {pool.depth} objects there"
         return None
 
     def call(
