@@ -18,6 +18,8 @@ from elfkiln.design.model import (
     Const,
     Dim,
     Link,
+    Load,
+    Loaded,
     Loop,
     LoopIndex,
     MemRef,
@@ -25,6 +27,7 @@ from elfkiln.design.model import (
     Release,
     RtpWrite,
     SetLock,
+    Store,
     Task,
     Tile,
     UseLock,
@@ -230,10 +233,10 @@ def first(A):
 @runtime_sequence(WHOLE, T64, sym_name="second")
 def other(A, B):
     counts[1] = 9
-    npu_rtp_write(counts, 2, -1)
-    npu_write_rtp("counts", 0, 2**31 - 1)
+    npu_write_rtp(counts, 2, -1)
+    npu_rtp_write("counts", 0, 2**31 - 1)
     set_lock(go, 1)
-    # A tap of three dimensions: its first size is both a dimension and the repeat, as in the real package.
+    # A tap of three dimensions gets an outer one of size 1, so nothing is repeated.
     dma_start_task(shim_dma_single_bd_task("inwards", B, sizes=[2, 4, 8], strides=[32, 8, 1]))
 """)
     first, second = design.sequences
@@ -243,7 +246,7 @@ def other(A, B):
         Task(0, "inwards", 0, 128, (3, 2, 8, 16), (1024, 16, 64, 1), 2 * 8 * 16, 2, True, 128, 1),
         Task(1, "outwards", 0, 64, (1, 1, 1, 64), (0, 0, 0, 1), 64, 2, False, 0, 3),
     )
-    assert second.tasks == (Task(0, "inwards", 1, 0, (1, 2, 4, 8), (0, 32, 8, 1), 64, 1, False, 0, 4),)
+    assert second.tasks == (Task(0, "inwards", 1, 0, (1, 2, 4, 8), (0, 32, 8, 1), 64, 0, False, 0, 4),)
     assert second.steps[:4] == (
         RtpWrite("counts", 1, 9),
         RtpWrite("counts", 2, -1),
@@ -278,3 +281,127 @@ def body():
     assert loop.body[1] == Call("k", (Const(6), Const(8), BufferRef("counts")))
     assert loop.body[3].arguments[1] == Const(7)
     assert design.kernels[0].link_with is None
+    assert core.dynamic is True
+
+
+def test_the_elements_that_people_write(built):
+    design = built("""
+from aie.extras import types as T
+from ml_dtypes import bfloat16
+place, other = tile(0, 2), tile(0, 3)
+kinds = [np.int8, np.uint8, np.int16, np.uint16, np.int32, np.uint32, np.int64, np.float32, bfloat16]
+for number, kind in enumerate(kinds):
+    object_fifo(f"f{number}", place, other, 2, np.ndarray[(8,), np.dtype[kind]])
+external_func("k", inputs=[T.memref(4, element_type=T.bf16()), T.memref(4, element_type=T.f32()), T.i64()])
+""")
+    assert [fifo.object_type.element for fifo in design.fifos] == [
+        *("i8", "ui8", "i16", "ui16", "i32", "ui32", "i64", "f32", "bf16")
+    ]
+    assert [fifo.object_type.bytes for fifo in design.fifos] == [8, 8, 16, 16, 32, 32, 64, 32, 16]
+    assert design.kernels[0].parameters == (MemRef((4,), "bf16"), MemRef((4,), "f32"), "i64")
+
+
+def test_fifos_with_initial_values_and_a_count_of_iterations(built):
+    design = built("""
+one, two, mem = tile(0, 2), tile(0, 3), tile(0, 1)
+I4 = np.ndarray[(4,), np.dtype[np.int32]]
+object_fifo("a", one, two, 2, I4, initValues=[np.array([1, 2, 3, -1], np.int32), [5, 6, 7, 8]])
+object_fifo("b", mem, two, 2, T64, iter_count=3)
+""")
+    a, b = design.fifos
+    assert a.initial == (
+        b"\x01\0\0\0\x02\0\0\0\x03\0\0\0\xff\xff\xff\xff",
+        b"\x05\0\0\0\x06\0\0\0\x07\0\0\0\x08\0\0\0",
+    )
+    assert (a.iter_count, b.iter_count, b.initial) == (0, 3, ())
+
+
+def test_buffers_with_a_place_values_and_no_name(built):
+    design = built("""
+one = tile(0, 2)
+I2 = np.ndarray[(2, 2), np.dtype[np.int32]]
+table = buffer(one, I2, "table", address=0x4000, initial_value=np.array([[1, 2], [3, 4]], np.int32))
+plain = buffer(one, np.ndarray[(4,), np.dtype[np.int8]])
+again = buffer(one, np.ndarray[(4,), np.dtype[np.int8]])
+k = external_func("k", inputs=[I2, np.ndarray[(4,), np.dtype[np.int8]]], link_with="k.o")
+@core(one)
+def body():
+    plain[2] = -7
+    for i in range_(4):
+        again[i] = 1
+    table[1, 0] = table[0, 1]
+    k(table, again)
+""")
+    table, plain, again = design.buffers
+    assert (table.address, table.initial) == (0x4000, bytes((1, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0, 4, 0, 0, 0)))
+    assert (plain.name, again.name) == ("buffer_1", "buffer_2")
+    assert (plain.address, plain.initial) == (None, None)
+    first, loop, load, second, call = design.cores[0].body
+    assert first == Store("buffer_1", Const(2), Const(-7))
+    assert loop.body == (Store("buffer_2", LoopIndex(0), Const(1)),)
+    # Elements of two dimensions count row by row.
+    assert (load, second) == (Load(0, "table", Const(1)), Store("table", Const(2), Loaded(0)))
+    assert call == Call("k", (BufferRef("table"), BufferRef("buffer_2")))
+
+
+def test_what_is_stored_prints_as_the_real_package_prints_it(tmp_path):
+    program = (
+        HEAD
+        + """
+with mlir_mod_ctx() as ctx:
+    @device(AIEDevice.npu2_4col)
+    def main():
+        one = tile(0, 2)
+        values = np.arange(4, dtype=np.int32)
+        scratch = buffer(one, np.ndarray[(4,), np.dtype[np.int32]], "scratch", initial_value=values)
+        @core(one)
+        def body():
+            scratch[0] = 1
+    print(ctx.module)
+"""
+    )
+    text = run_generator(program, workdir=tmp_path)
+    assert "device = 12 : i32" in text
+    assert "initial_value = dense<[0, 1, 2, 3]> : tensor<4xi32>" in text
+    assert '"memref.store"(' in text
+    assert "(i32, memref<4xi32>, index) -> ()" in text
+    assert read_design(text).device == "npu2_4col"
+
+
+def test_a_short_tap_gets_outer_dimensions_in_front(built):
+    design = built("""
+fifo = object_fifo("f", tile(0, 0), tile(0, 2), 2, T64)
+@runtime_sequence(np.ndarray[(256,), np.dtype[np.int8]])
+def seq(A):
+    for sizes, strides in (([4, 64], [64, 1]), ([64], [1]), ([2, 2, 64], [128, 64, 1])):
+        shim_dma_single_bd_task(fifo, A, sizes=sizes, strides=strides)
+""")
+    taps = [(task.sizes, task.strides, task.repeat_count) for task in design.sequences[0].tasks]
+    assert taps == [
+        ((1, 1, 4, 64), (0, 0, 64, 1), 0),
+        ((1, 1, 1, 64), (0, 0, 0, 1), 0),
+        ((1, 2, 2, 64), (0, 128, 64, 1), 0),
+    ]
+
+
+def test_a_core_may_acquire_more_than_the_depth(built):
+    design = built("""
+one = tile(0, 2)
+fifo = object_fifo("f", tile(0, 0), one, 2, T64)
+@core(one)
+def body():
+    fifo.acquire(ObjectFifoPort.Consume, 3)
+""")
+    assert design.cores[0].body == (Acquire(0, "f", "consume", 3),)
+
+
+def test_a_parameter_of_32_unsigned_bits_is_negative_in_the_module(built):
+    design = built("""
+one = tile(0, 2)
+counts = buffer(one, np.ndarray[(2,), np.dtype[np.int32]], "counts", use_write_rtp=True)
+@runtime_sequence(T64)
+def seq(A):
+    npu_rtp_write("counts", 0, 0xFFFFFFFF)
+    counts[1] = 2**31
+""")
+    assert design.sequences[0].steps == (RtpWrite("counts", 0, -1), RtpWrite("counts", 1, -(2**31)))

@@ -67,12 +67,6 @@ FOUND = {
     # The mem tile becomes the core's: the core takes from a FIFO that begins and ends on its tile.
     "link-access": (edited("row = 1 : i32", "row = 2 : i32"), "core(0,2) FIFO @into_core", "the DMA", "the core"),
     "core-fifo": (edited("@out, port = 0", "@out, port = 1"), "core(0,2) FIFO @out", "shim(0,0)", "core(0,2)"),
-    "acquire-depth": (
-        edited("port = 1 : i32, size = 1", "port = 1 : i32, size = 3"),
-        "core(0,2) FIFO @into_core",
-        "1 to the depth, 2",
-        3,
-    ),
     "object-index": (edited("<{index = 0 : i32}>", "<{index = 1 : i32}>"), "core(0,2) call of @relay_i8", "0 to 0", 1),
     "kernel-unknown": (
         edited("callee = @relay_i8", "callee = @nope"),
@@ -128,7 +122,8 @@ def test_what_the_package_refuses_is_a_finding_with_place_limit_value_and_source
     assert first.source
 
 
-STRICT = sorted(set(FOUND))
+# A build goes on to lint, which has the last word on elements of 64 bits: memory and cores may hold them.
+STRICT = sorted(set(FOUND) - {"tap-element"})
 
 
 @pytest.mark.parametrize("rule", STRICT)

@@ -12,11 +12,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from io import StringIO
+from math import prod
 
 from xdsl.dialects import arith, func, memref, scf
 from xdsl.dialects.builtin import (
     ArrayAttr,
     DenseArrayBase,
+    DenseIntOrFPElementsAttr,
     IndexType,
     IntegerAttr,
     IntegerType,
@@ -36,6 +38,7 @@ from elfkiln.design.mlir.attributes import DimPair, element_name
 from elfkiln.design.mlir.design_parser import DesignParser
 from elfkiln.design.mlir.verifiers import check_structure, depths_of, integer, lock_of, placed, symbol, tile_of
 from elfkiln.design.model import (
+    ELEMENT_BYTES,
     Acquire,
     AwaitTask,
     Buffer,
@@ -64,6 +67,7 @@ from elfkiln.design.model import (
     StartTask,
     Statement,
     Step,
+    Store,
     Task,
     Tile,
     UseLock,
@@ -78,9 +82,8 @@ MAX_CHARACTERS = 16 * 2**20
 
 _LARGEST_MEMREF = SHIM.length * WORD_BYTES
 _DEFAULT_STACK = limit("stack", "core").value
-_DEVICES = {8: "npu2"}
-_OTHER_DEVICES = {4: "npu1"} | {8 + columns: f"npu2_{columns}col" for columns in range(1, 8)}
-_WIDE = "i64"
+_DEVICES = {8: "npu2"} | {8 + columns: f"npu2_{columns}col" for columns in range(1, 8)}
+_OTHER_DEVICES = {4: "npu1"}
 _GENERIC = 'generic MLIR ("builtin.module"() ({...}) : () -> ())'
 _HOW_GENERIC = (
     "print it with print(ctx.module.operation.get_asm(print_generic_op_form=True)) or aie-opt --mlir-print-op-generic"
@@ -284,6 +287,8 @@ class _Reader:
     """Turns the operations of one device into design values; `lenient` leaves to lint what lint has rules for."""
 
     lenient: bool = False
+    taken: set[str] = field(default_factory=set)
+    buffers: dict[aie.BufferOp, Buffer] = field(default_factory=dict)
 
     def refuse(self, what: str) -> Refused:
         return Refused(what)
@@ -306,18 +311,25 @@ class _Reader:
         if device is None and self.lenient:
             device = _OTHER_DEVICES.get(integer(op.device), f"device {integer(op.device)}")
         if device is None:
-            raise self.refuse(f"aie.device: expected npu2 (8), found device {integer(op.device)}")
+            raise self.refuse(
+                f"aie.device: expected npu2 (8) or some of its columns (9 to 15), found device {integer(op.device)}"
+            )
         tiles: dict[Tile, None] = {}
         kernels, fifos, links, buffers, cores, sequences = [], [], [], [], [], []
         locks: dict[aie.LockOp, Lock] = {}
         ops = list(op.body.block.ops)
+        self.taken = {symbol(inner.properties["sym_name"]) for inner in ops if "sym_name" in inner.properties}
         for inner in ops:
             if isinstance(inner, aie.LockOp):
-                locks[inner] = self.lock(inner, ops, len(locks))
+                locks[inner] = self.lock(inner, len(locks))
+        schemes: dict[Tile, str] = {}
         for inner in ops:
             match inner:
                 case aie.TileOp():
-                    tiles[Tile(integer(inner.col), integer(inner.row))] = None
+                    tile = Tile(integer(inner.col), integer(inner.row))
+                    tiles[tile] = None
+                    if inner.allocation_scheme is not None:
+                        schemes[tile] = inner.allocation_scheme.data
                 case func.FuncOp():
                     kernels.append(self.kernel(inner))
                 case aie.ObjectFifoCreateOp():
@@ -325,7 +337,7 @@ class _Reader:
                 case aie.ObjectFifoLinkOp():
                     links.append(self.link(inner))
                 case aie.BufferOp():
-                    buffers.append(Buffer(self.buffer_name(inner), tile_of(inner.tile, inner.name), self.buffer(inner)))
+                    buffers.append(self.buffer(inner))
                 case aie.CoreOp():
                     cores.append(_CoreReader(self, locks).core(inner))
                 case aie.RuntimeSequenceOp():
@@ -345,23 +357,18 @@ class _Reader:
             locks=tuple(locks.values()),
             cores=tuple(cores),
             sequences=tuple(sequences),
+            schemes=tuple(schemes.items()),
         )
 
-    def memref(self, type_: Attribute, what: str, *, wide: bool = False) -> MemRef:
-        """Return a memref type; dynamic shapes, layouts, other elements and absurd sizes are refused.
-
-        `wide` lets elements of 64 bits through, which lint has a rule for where tasks move them.
-        """
+    def memref(self, type_: Attribute, what: str) -> MemRef:
+        """Return a memref type; dynamic shapes, layouts, other elements and absurd sizes are refused."""
         if not isinstance(type_, MemRefType):
             raise self.refuse(f"{what}: expected a memref, found {brief(type_)}")
         element = element_name(type_.element_type)
-        if element is None and wide and str(type_.element_type) == _WIDE:
-            element = _WIDE
         plain = MemRefType(type_.element_type, type_.shape)
         if element is None or type_ != plain or any(size < 1 for size in type_.get_shape()):
-            raise self.refuse(
-                f"{what}: expected a memref of fixed sizes and i8, i16, i32, ui8, ui16 or ui32, found {brief(type_)}"
-            )
+            known = ", ".join(ELEMENT_BYTES)
+            raise self.refuse(f"{what}: expected a memref of fixed sizes and one of {known}, found {brief(type_)}")
         found = MemRef(type_.get_shape(), element)
         if found.bytes > _LARGEST_MEMREF:
             raise self.refuse(f"{what}: expected at most {_LARGEST_MEMREF} bytes, found {brief(type_)}")
@@ -373,24 +380,38 @@ class _Reader:
             raise self.refuse(f"{what}: expected no negative number, found {value}")
         return value
 
-    def lock(self, op: aie.LockOp, ops: Iterable[Operation], number: int) -> Lock:
-        if op.sym_name is not None:
-            name = op.sym_name.data
-        else:
-            # The real package names such locks when it assigns their ids.
-            taken = {symbol(o.properties["sym_name"]) for o in ops if "sym_name" in o.properties}
-            name = f"lock_{number}"
-            while name in taken:
-                name = f"_{name}"
-        return Lock(name, tile_of(op.tile, op.name), integer(op.init))
+    def lock(self, op: aie.LockOp, number: int) -> Lock:
+        name = op.sym_name.data if op.sym_name is not None else self.free_name(f"lock_{number}")
+        lock_id = integer(op.lock_id) if op.lock_id is not None else None
+        return Lock(name, tile_of(op.tile, op.name), integer(op.init), lock_id)
 
-    def buffer_name(self, op: aie.BufferOp) -> str:
-        if op.sym_name is None:
-            raise self.refuse(f"aie.buffer on {tile_of(op.tile, op.name)}: expected a sym_name, found none; name it")
-        return op.sym_name.data
+    def free_name(self, name: str) -> str:
+        """Return a name that nothing in the device has; the real package names such things when it places them."""
+        while name in self.taken:
+            name = f"_{name}"
+        self.taken.add(name)
+        return name
 
-    def buffer(self, op: aie.BufferOp) -> MemRef:
-        return self.memref(op.result.type, f"aie.buffer {self.buffer_name(op)}")
+    def buffer(self, op: aie.BufferOp) -> Buffer:
+        found = self.buffers.get(op)
+        if found is None:
+            name = op.sym_name.data if op.sym_name is not None else self.free_name(f"buffer_{len(self.buffers)}")
+            type_ = self.memref(op.result.type, f"aie.buffer {name}")
+            initial = None
+            if op.initial_value is not None:
+                initial = self.values(op.initial_value, type_, f"aie.buffer {name}: initial_value")
+            address = integer(op.address) if op.address is not None else None
+            found = self.buffers[op] = Buffer(name, tile_of(op.tile, op.name), type_, address, initial)
+        return found
+
+    def values(self, dense: Attribute, type_: MemRef, what: str) -> bytes:
+        """Return the bytes of a dense constant of a memref's shape and element."""
+        if not isinstance(dense, DenseIntOrFPElementsAttr):
+            raise self.refuse(f"{what}: expected a dense constant, found {brief(dense)}")
+        element = element_name(dense.get_element_type())
+        if element != type_.element or prod(dense.get_shape()) != type_.elements:
+            raise self.refuse(f"{what}: expected values of {type_}, found those of {brief(dense.type)}")
+        return dense.data.data
 
     def kernel(self, op: func.FuncOp) -> Kernel:
         name = op.sym_name.data
@@ -434,7 +455,14 @@ class _Reader:
             via_dma=bool(integer(op.via_dma)),
             depth_per_end=isinstance(op.elem_number, ArrayAttr),
             iter_count=integer(op.iter_count),
+            initial=self.initial(op, what),
         )
+
+    def initial(self, op: aie.ObjectFifoCreateOp, what: str) -> tuple[bytes, ...]:
+        if op.init_values is None:
+            return ()
+        type_ = self.memref(op.elem_type.element_type, what)
+        return tuple(self.values(one, type_, f"{what}: initValues") for one in op.init_values.data)
 
     def link(self, op: aie.ObjectFifoLinkOp) -> Link:
         return Link(
@@ -491,6 +519,7 @@ class _CoreReader(_Values):
             stack_size=integer(op.stack_size, _DEFAULT_STACK),
             body=tuple(self.statements(op.body.block)),
             link_with=op.link_with.data if op.link_with is not None else None,
+            dynamic=None if op.dynamic is None else bool(integer(op.dynamic)),
         )
 
     def statements(self, block: Block) -> Iterator[Statement]:
@@ -516,6 +545,8 @@ class _CoreReader(_Values):
                     yield Call(name, tuple(self.argument(value, f"call of {name}") for value in op.arguments))
                 case memref.LoadOp():
                     yield self.load(op)
+                case memref.StoreOp():
+                    yield self.store(op)
                 case aie.UseLockOp():
                     lock = self.lock(op.lock, op.name)
                     action = _ACTIONS[aie.LockAction(integer(op.action))]
@@ -529,23 +560,38 @@ class _CoreReader(_Values):
 
     def argument(self, value: SSAValue, user: str) -> ObjectRef | BufferRef | Value:
         if isinstance(value.owner, aie.BufferOp):
-            return BufferRef(self.reader.buffer_name(value.owner))
+            return BufferRef(self.reader.buffer(value.owner).name)
         found = self.known.get(value)
         if found is None:
             raise self.reader.refuse(f"{user}: expected a value made before it in the same program")
         return found
 
     def load(self, op: memref.LoadOp) -> Load:
-        buffer = op.memref.owner
-        if not isinstance(buffer, aie.BufferOp):
-            raise self.reader.refuse(f"{op.name}: expected an element of an aie.buffer")
-        if len(op.indices) != 1:
-            raise self.reader.refuse(f"{op.name}: expected a buffer of one dimension, found {len(op.indices)}")
-        index = self.value(op.indices[0], op.name)
-        found = Load(self.loads, self.reader.buffer_name(buffer), index)
+        found = Load(self.loads, *self.element(op))
         self.known[op.res] = Loaded(self.loads)
         self.loads += 1
         return found
+
+    def store(self, op: memref.StoreOp) -> Store:
+        return Store(*self.element(op), self.value(op.value, op.name))
+
+    def element(self, op: memref.LoadOp | memref.StoreOp) -> tuple[str, Value]:
+        """Return the buffer and the element that a load or store is about, counted through all dimensions."""
+        buffer = op.memref.owner
+        if not isinstance(buffer, aie.BufferOp):
+            raise self.reader.refuse(f"{op.name}: expected an element of an aie.buffer")
+        found = self.reader.buffer(buffer)
+        indices = [self.value(index, op.name) for index in op.indices]
+        if len(indices) != len(found.type.shape):
+            raise self.reader.refuse(f"{op.name}: expected {len(found.type.shape)} indices, found {len(indices)}")
+        if len(indices) == 1:
+            return found.name, indices[0]
+        place = 0
+        for index, size in zip(indices, found.type.shape, strict=True):
+            if not isinstance(index, Const):
+                raise self.reader.refuse(f"{op.name}: expected constants as the indices of {found.type}")
+            place = place * size + index.value
+        return found.name, Const(place)
 
     def loop(self, op: scf.ForOp) -> Loop:
         if op.iter_args:
@@ -579,7 +625,7 @@ class _SequenceReader(_Values):
         numbers: dict[SSAValue, int] = {}
         steps: list[Step] = []
         arguments = tuple(
-            self.reader.memref(argument.type, f"sequence {name}: argument {argument.index}", wide=self.reader.lenient)
+            self.reader.memref(argument.type, f"sequence {name}: argument {argument.index}")
             for argument in op.body.block.args
         )
 

@@ -7,7 +7,7 @@ decorators nest, and it is empty outside `mlir_mod_ctx`.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
@@ -16,7 +16,11 @@ from typing import Any, NoReturn, TypeVar
 import numpy as np
 from xdsl.dialects.arith import ConstantOp
 from xdsl.dialects.builtin import (
+    BFloat16Type,
+    BytesAttr,
     DenseArrayBase,
+    DenseIntOrFPElementsAttr,
+    Float32Type,
     IndexType,
     IntegerAttr,
     IntegerType,
@@ -24,6 +28,7 @@ from xdsl.dialects.builtin import (
     ModuleOp,
     Signedness,
     SymbolRefAttr,
+    TensorType,
     i32,
     i64,
 )
@@ -32,7 +37,7 @@ from xdsl.ir import Attribute, Block, Operation, SSAValue
 from xdsl.utils.exceptions import VerifyException
 
 from elfkiln.design.mlir.aie_ops import DeviceOp
-from elfkiln.design.mlir.verifiers import Scope, UnknownSymbolError
+from elfkiln.design.mlir.verifiers import Scope, UnknownSymbolError, columns_of
 
 AnyOperation = TypeVar("AnyOperation", bound=Operation)
 
@@ -125,7 +130,7 @@ def in_device(op: DeviceOp) -> Iterator[None]:
     """Send operations to a device's body, checked against what the device declares."""
     state = current()
     block = op.body.block
-    state.scopes.append((block, Scope(op.sym_name.data, descriptors=True)))
+    state.scopes.append((block, Scope(op.sym_name.data, columns_of(op), descriptors=True)))
     try:
         with inserting(block):
             yield
@@ -233,21 +238,23 @@ def constant(value: int, type_: Attribute) -> SSAValue:
     return emit(ConstantOp.create(properties={"value": IntegerAttr(value, type_)}, result_types=[type_])).result
 
 
-_ELEMENTS: dict[Any, IntegerType] = {
+_ELEMENTS: dict[Any, IntegerType | Float32Type | BFloat16Type] = {
     np.int8: IntegerType(8),
     np.int16: IntegerType(16),
     np.int32: IntegerType(32),
+    np.int64: IntegerType(64),
     np.uint8: IntegerType(8, Signedness.UNSIGNED),
     np.uint16: IntegerType(16, Signedness.UNSIGNED),
     np.uint32: IntegerType(32, Signedness.UNSIGNED),
+    np.float32: Float32Type(),
 }
 
 
 def type_of(given: object, what: str) -> Attribute:
     """Return the type for `np.ndarray[(m, k), np.dtype[np.int8]]`, a numpy scalar type or a type of the module.
 
-    `TypeError` for other elements than int8, uint8, int16, uint16, int32 and uint32, and for a shape that is no tuple
-    of positive integers.
+    `TypeError` for other elements than int8, uint8, int16, uint16, int32, uint32, int64, float32 and ml_dtypes'
+    bfloat16, and for a shape that is no tuple of positive integers.
     """
     if isinstance(given, Attribute):
         return given
@@ -278,11 +285,29 @@ def _type_of(given: Any) -> Attribute:
     return MemRefType(_element(element), shape)
 
 
-def _element(scalar: Any) -> IntegerType:
+def _element(scalar: Any) -> IntegerType | Float32Type | BFloat16Type:
+    # ml_dtypes is not numpy's and may be absent: its bfloat16 is known by its name.
+    if isinstance(scalar, type) and (scalar.__module__, scalar.__name__) == ("ml_dtypes", "bfloat16"):
+        return BFloat16Type()
     if not isinstance(scalar, type) or scalar not in _ELEMENTS:
         known = ", ".join(kind.__name__ for kind in _ELEMENTS)
-        raise TypeError(f"expected one of {known}, found {getattr(scalar, '__name__', scalar)}")
+        raise TypeError(f"expected one of {known}, bfloat16, found {getattr(scalar, '__name__', scalar)}")
     return _ELEMENTS[scalar]
+
+
+def dense(values: Any, type_: MemRefType, what: str, *, tensor: bool) -> DenseIntOrFPElementsAttr:
+    """Return an array as `dense<...>` of a memref's shape and element (of a tensor's type, or of the memref's own).
+
+    `TypeError` for what is no array or list of numbers, `ValueError` when shape or element is another.
+    """
+    array = np.asarray(values, dtype=np.int32) if isinstance(values, list) else values
+    if not isinstance(array, np.ndarray):
+        raise TypeError(f"{what}: expected a numpy array, found {type(values).__name__}")
+    element = _element(array.dtype.type)
+    if array.shape != type_.get_shape() or element != type_.element_type:
+        raise ValueError(f"{what}: expected values of {type_}, found an array of {element} and shape {array.shape}")
+    of: Any = TensorType(type_.element_type, type_.shape) if tensor else type_
+    return DenseIntOrFPElementsAttr(of, BytesAttr(np.ascontiguousarray(array).tobytes()))
 
 
 def name_of(given: object, what: str) -> str:
@@ -292,14 +317,30 @@ def name_of(given: object, what: str) -> str:
     return given
 
 
-def absent(name: str) -> Callable[..., NoReturn]:
-    """Return a stand-in for a function of the real package that no design of elfkiln can use."""
+class Absent:
+    """Stands for a function or class of the real package that no design of elfkiln can use: using it says so."""
 
-    def refuse(*_: object, **__: object) -> NoReturn:
-        raise NotImplementedError(f"{name} is not supported by elfkiln's aie; designs use object FIFOs and tasks")
+    def __init__(self, name: str) -> None:
+        """Stand for what has this name."""
+        self._name = name
 
-    refuse.__name__ = name
-    return refuse
+    def _refuse(self) -> NoReturn:
+        raise NotImplementedError(f"{self._name} is not supported by elfkiln's aie; designs use object FIFOs and tasks")
+
+    def __call__(self, *_: object, **__: object) -> NoReturn:
+        """Refuse to be called."""
+        self._refuse()
+
+    def __getattr__(self, name: str) -> NoReturn:
+        """Refuse to be asked for a member; Python's own questions get its own answer."""
+        if name.startswith("__"):
+            raise AttributeError(name)
+        self._refuse()
+
+
+def names_of_absent(names: Sequence[str]) -> dict[str, Absent]:
+    """Return what stands for functions and classes of the real package, by their names."""
+    return {name: Absent(name) for name in names}
 
 
 def unsupported(what: str, **given: object) -> None:

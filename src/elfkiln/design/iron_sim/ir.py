@@ -12,7 +12,7 @@ from xdsl.printer import Printer
 
 from elfkiln.design.iron_sim.building import MLIRError, Value, type_of, verify
 
-__all__ = ["IndexType", "IntegerType", "MLIRError", "MemRefType", "Module", "Value"]
+__all__ = ["BF16Type", "F32Type", "IndexType", "IntegerType", "MLIRError", "MemRefType", "Module", "Value"]
 
 
 class IndexType:
@@ -24,8 +24,26 @@ class IndexType:
         return builtin.IndexType()
 
 
+class BF16Type:
+    """The type of bfloat16 numbers."""
+
+    @staticmethod
+    def get() -> builtin.BFloat16Type:
+        """Return `bf16`."""
+        return builtin.BFloat16Type()
+
+
+class F32Type:
+    """The type of float32 numbers."""
+
+    @staticmethod
+    def get() -> builtin.Float32Type:
+        """Return `f32`."""
+        return builtin.Float32Type()
+
+
 class IntegerType:
-    """Integer types of 8, 16 or 32 bits."""
+    """Integer types of 8, 16, 32 or 64 bits."""
 
     @staticmethod
     def get_signless(width: int) -> builtin.IntegerType:

@@ -13,7 +13,7 @@ from elfkiln.design.mlir.aiex_ops import AIEX
 _STANDARD = (
     Dialect("arith", [arith.ConstantOp, arith.IndexCastOp]),
     Dialect("func", [func.FuncOp, func.CallOp]),
-    Dialect("memref", [memref.LoadOp]),
+    Dialect("memref", [memref.LoadOp, memref.StoreOp]),
     Dialect("scf", [scf.ForOp, scf.YieldOp]),
 )
 

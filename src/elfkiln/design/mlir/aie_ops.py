@@ -8,6 +8,7 @@ from xdsl.dialects.builtin import (
     ArrayAttr,
     BoolAttr,
     DenseArrayBase,
+    DenseIntOrFPElementsAttr,
     FlatSymbolRefAttrConstr,
     IndexType,
     IntegerAttr,
@@ -117,6 +118,7 @@ class ObjectFifoCreateOp(IRDLOperation):
     disable_synchronization = prop_def(BoolAttr)
     repeat_count = opt_prop_def(_I32)
     iter_count = opt_prop_def(_I32)
+    init_values = opt_prop_def(ArrayAttr, prop_name="initValues")
 
     traits = traits_def(SymbolOpInterface())
 
@@ -176,7 +178,7 @@ class CoreOp(IRDLOperation):
     tile = operand_def(IndexType)
     stack_size = opt_prop_def(_I32)
     link_with = opt_prop_def(StringAttr)
-    dynamic_objfifo_lowering = opt_prop_def(BoolAttr)
+    dynamic = opt_prop_def(BoolAttr, prop_name="dynamic_objfifo_lowering")
     result = result_def(IndexType)
     body: Region = region_def("single_block")
 
@@ -190,6 +192,8 @@ class BufferOp(IRDLOperation):
     tile = operand_def(IndexType)
     sym_name = opt_prop_def(SymbolNameConstraint())
     aligned = opt_prop_def(BoolAttr)
+    address = opt_prop_def(_I32)
+    initial_value = opt_prop_def(DenseIntOrFPElementsAttr)
     result = result_def(MemRefType)
 
     traits = traits_def(OptionalSymbolOpInterface())

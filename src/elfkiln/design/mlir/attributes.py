@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from xdsl.dialects.builtin import IntegerType, MemRefType, Signedness
+from xdsl.dialects.builtin import BFloat16Type, Float32Type, IntegerType, MemRefType, Signedness
 from xdsl.ir import Attribute, Data, OpaqueSyntaxAttribute, ParametrizedAttribute, TypeAttribute
 from xdsl.irdl import irdl_attr_definition
 from xdsl.parser import AttrParser
@@ -90,15 +90,19 @@ _ELEMENTS: dict[tuple[int, Signedness], str] = {
     (8, Signedness.UNSIGNED): "ui8",
     (16, Signedness.UNSIGNED): "ui16",
     (32, Signedness.UNSIGNED): "ui32",
+    (64, Signedness.SIGNLESS): "i64",
 }
+_FLOATS: dict[type[Attribute], str] = {BFloat16Type: "bf16", Float32Type: "f32"}
 
 
 def element_name(type_: Attribute) -> str | None:
     """Return the MLIR name of an element type that designs may use, or None for any other type.
 
-    >>> element_name(IntegerType(8)), element_name(IntegerType(16, Signedness.UNSIGNED)), element_name(IntegerType(64))
+    >>> element_name(IntegerType(8)), element_name(IntegerType(16, Signedness.UNSIGNED)), element_name(IntegerType(24))
     ('i8', 'ui16', None)
+    >>> element_name(BFloat16Type())
+    'bf16'
     """
     if not isinstance(type_, IntegerType):
-        return None
+        return _FLOATS.get(type(type_))
     return _ELEMENTS.get((type_.width.data, type_.signedness.data))

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import re
-from typing import NoReturn
+from math import prod
+from typing import Any
 
 from xdsl.context import Context
-from xdsl.dialects.builtin import FunctionType
+from xdsl.dialects.builtin import FunctionType, RankedStructure
 from xdsl.ir import Attribute
 from xdsl.parser import Parser
+
+from elfkiln.hardware.limits import MEM
 
 _SCALAR = r"(?:@[\w$.]+|-?\d+ : (?:u?i\d+|index)|true|false|array<i\d+: [-\d, ]*>)"
 _ENTRY = re.compile(rf"[A-Za-z_][\w$.]* = {_SCALAR}(?=[,}}])")
 _PROPERTIES = re.compile(rf"<\{{[A-Za-z_][\w$.]* = {_SCALAR}(?:, [A-Za-z_][\w$.]* = {_SCALAR})*\}}>")
+_MOST_DENSE = MEM.memory
 _FUNCTION_TYPE = re.compile(r"\([\w<>!.:, ]*\) -> (?:\([\w<>!.:, ]*\)|[\w<>!.:]+)(?=\n)")
 
 
@@ -21,7 +25,7 @@ class DesignParser(Parser):
 
     Only spellings whose meaning does not depend on where they stand are kept (no aliases, no values), so the result
     is that of xDSL's parser. It makes a 1,400-task design three times faster to read. What no design holds and a
-    hostile text could use to exhaust the machine, integers of any width and dense constants of any shape, is an error.
+    hostile text could use to exhaust the machine, integers of any width and dense constants of any size, is an error.
     """
 
     _builtin_integer_type_regex = re.compile(r"^[su]?i(1|8|16|32|64)$")
@@ -34,8 +38,11 @@ class DesignParser(Parser):
         self._properties: dict[str, dict[str, Attribute]] = {}
         self._types: dict[str, FunctionType] = {}
 
-    def _parse_builtin_dense_attr(self) -> NoReturn:
-        self.raise_error("dense constants are not part of a design")
+    def _parse_dense_literal_type(self) -> RankedStructure[Any]:
+        type_ = super()._parse_dense_literal_type()
+        if prod(type_.get_shape()) > _MOST_DENSE:
+            self.raise_error(f"a dense constant of more than {_MOST_DENSE} elements fits no tile")
+        return type_
 
     def _parse_attribute_entry(self) -> tuple[str, Attribute]:
         match = _ENTRY.match(self._text, self.pos)

@@ -16,7 +16,7 @@ from typing import Any
 from xdsl.dialects.arith import ConstantOp
 from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, MemRefType, StringAttr, SymbolRefAttr
 from xdsl.dialects.func import CallOp, FuncOp
-from xdsl.dialects.memref import LoadOp
+from xdsl.dialects.memref import LoadOp, StoreOp
 from xdsl.dialects.scf import ForOp
 from xdsl.ir import Attribute, BlockArgument, Operation, SSAValue
 from xdsl.utils.exceptions import VerifyException
@@ -83,6 +83,7 @@ class Scope:
     """
 
     device: str
+    columns: int = _COLUMNS
     descriptors: bool = False
     symbols: dict[str, Operation] = field(default_factory=dict)
     cores: dict[Tile, aie.CoreOp] = field(default_factory=dict)
@@ -128,9 +129,10 @@ class Scope:
 
     def _tile(self, op: aie.TileOp) -> None:
         column, row = integer(op.col), integer(op.row)
-        if not 0 <= column < _COLUMNS:
+        if not 0 <= column < self.columns:
             raise VerifyException(
-                f"aie.tile: column index ({column}) must be less than the number of columns in the device ({_COLUMNS})"
+                f"aie.tile: column index ({column}) must be less than the number of columns in the device "
+                f"({self.columns})"
             )
         if not 0 <= row < _ROW_COUNT:
             raise VerifyException(
@@ -182,12 +184,10 @@ class Scope:
         if not self.descriptors:
             return
         elements = elements_of(op.elem_type.element_type)
-        if elements * element % WORD_BYTES:
-            raise VerifyException(f"{what}: transfer length must be multiple of 4 bytes, found {elements * element}")
         for end, (tile, dims) in enumerate(zip((producer, *consumers), (op.to_stream.data, *from_stream), strict=True)):
             where = f"{what}: {f'dimensionsFromStream at {tile}' if end else 'dimensionsToStream'}"
             check_dims(where, dims, tile, element)
-            error = beyond(dims, elements, "buffer", "memref")
+            error = beyond_buffer(dims, elements)
             if error is not None:
                 self.outside[op.sym_name.data, end] = f"{where}: {error}"
 
@@ -222,8 +222,8 @@ class Scope:
             elif len(outs) > 1 and end:
                 errors = [beyond(dims, piece, "distribute output", "transfer", "input ") for piece in pieces]
             else:
-                errors = [beyond(dims, max(*into, *out), "buffer", "memref")]
-            for error in errors:
+                errors = []
+            for error in (*errors, beyond_buffer(dims, max(*into, *out))):
                 if error is not None:
                     raise VerifyException(f"aie.objectfifo.link at {tile}: {name}: {error}")
 
@@ -343,7 +343,7 @@ class Scope:
                 f"({CORE.memory} bytes total)"
             )
 
-    def _port(self, op: aie.ObjectFifoAcquireOp | aie.ObjectFifoReleaseOp) -> tuple[aie.ObjectFifoCreateOp, int]:
+    def _port(self, op: aie.ObjectFifoAcquireOp | aie.ObjectFifoReleaseOp) -> aie.ObjectFifoCreateOp:
         fifo = self.fifo(op.fifo, op.name)
         name = fifo.sym_name.data
         tile = tile_of(core_of(op).tile, op.name)
@@ -353,7 +353,6 @@ class Scope:
                     f"{op.name}: producer port of objectFifo {name} accessed by core running on non-producer tile "
                     f"{tile}"
                 )
-            end = 0
         elif integer(op.port) == aie.Port.Consume:
             consumers = [tile_of(consumer, op.name) for consumer in fifo.consumers]
             if tile not in consumers:
@@ -361,7 +360,6 @@ class Scope:
                     f"{op.name}: consumer port of objectFifo {name} accessed by core running on non-consumer tile "
                     f"{tile}"
                 )
-            end = 1 + consumers.index(tile)
         else:
             raise VerifyException(f"{op.name}: {name}: port is 0 (Produce) or 1 (Consume), found {integer(op.port)}")
         link = self.linked.get(name)
@@ -371,16 +369,10 @@ class Scope:
                 raise VerifyException(f"{op.name}: {name} is linked at {tile}; a core there cannot access it")
         if integer(op.size) < 1:
             raise VerifyException(f"{op.name}: {name}: must be at least one object, found {integer(op.size)}")
-        return fifo, end
+        return fifo
 
     def _acquire(self, op: aie.ObjectFifoAcquireOp) -> None:
-        fifo, end = self._port(op)
-        depth = depths_of(fifo)[end]
-        if integer(op.size) > depth:
-            raise VerifyException(
-                f"{op.name}: acquires {integer(op.size)} objects from objectFifo {fifo.sym_name.data} that holds "
-                f"{depth}"
-            )
+        fifo = self._port(op)
         if op.subview.type.element_type != fifo.elem_type.element_type:
             raise VerifyException(
                 f"{op.name}: ObjectFifo element and ObjectFifoSubview element must match ({fifo.sym_name.data})"
@@ -439,7 +431,7 @@ class Scope:
             raise VerifyException(f"{op.name}: action is 0, 1 or 2, found {integer(op.action)}")
         _one_value(op, op.value, len(op.value_operand))
 
-    def _load(self, op: LoadOp) -> None:
+    def _load(self, op: LoadOp | StoreOp) -> None:
         self._reach(op, tile_of(core_of(op).tile, op.name), op.memref)
 
     def _reach(self, op: Operation, core: Tile, value: SSAValue) -> None:
@@ -492,12 +484,18 @@ class Scope:
         lock_of(op.lock, op.name)
 
 
+def columns_of(op: aie.DeviceOp) -> int:
+    """Return how many columns a device has: npu2 is 8, npu2_1col to npu2_7col are 9 to 15; 8 for any other."""
+    number = integer(op.device) - 8
+    return number if 1 <= number < _COLUMNS else _COLUMNS
+
+
 def check_device(op: aie.DeviceOp) -> None:
     """Apply every rule to a device and what is in it; raises `VerifyException` with one line for the first broken one.
 
     Symbols may be used before they are declared, as in MLIR.
     """
-    scope = Scope(op.sym_name.data)
+    scope = Scope(op.sym_name.data, columns_of(op))
     for inner in op.body.block.ops:
         scope.declare(inner)
     for inner in (op, *op.body.walk()):
@@ -611,9 +609,7 @@ def element_of(type_: Attribute, what: str) -> int:
         raise VerifyException(f"{what}: expected a memref, found {type_}")
     name = element_name(type_.element_type)
     if name is None:
-        raise VerifyException(
-            f"{what}: expected elements of i8, i16, i32, ui8, ui16 or ui32, found {type_.element_type}"
-        )
+        raise VerifyException(f"{what}: expected elements of {', '.join(ELEMENT_BYTES)}, found {type_.element_type}")
     if any(size < 1 for size in type_.get_shape()):
         raise VerifyException(f"{what}: expected a memref of fixed sizes of at least 1, found {type_}")
     return ELEMENT_BYTES[name]
@@ -650,16 +646,21 @@ def beyond(dims: tuple[DimPair, ...], elements: int, what: str, kind: str, way: 
 
     `what` is where they lie and `kind` how the text calls it, `way` whether they are an input's or an output's.
     """
+    last = sum(stride * (size - 1) for size, stride in dims)
+    if not dims or last < elements:
+        return None
+    return (
+        f"{'s' if way else 'S'}pecified {way}stride(s) and size(s) result in out of bounds access in {what}, for "
+        f"index {last} in {kind} of length {elements}"
+    )
+
+
+def beyond_buffer(dims: tuple[DimPair, ...], elements: int) -> str | None:
+    """Return what the descriptor's verifier says of dimensions over a buffer of so many elements, or None."""
     for _, stride in dims:
         if stride > elements:
-            return f"Step size {stride} exceeds {kind} size {elements}"
-    last = sum(stride * (size - 1) for size, stride in dims)
-    if dims and last >= elements:
-        return (
-            f"{'s' if way else 'S'}pecified {way}stride(s) and size(s) result in out of bounds access in {what}, for "
-            f"index {last} in {kind} of length {elements}"
-        )
-    return None
+            return f"Step size {stride} exceeds memref size {elements}"
+    return beyond(dims, elements, "buffer", "memref")
 
 
 def _one_value(op: Operation, constant: Attribute | None, operands: int) -> None:
@@ -700,6 +701,7 @@ _RULES: dict[type[Operation], Callable[[Scope, Any], None]] = {
     CallOp: Scope._call,
     ForOp: Scope._loop,
     LoadOp: Scope._load,
+    StoreOp: Scope._load,
 }
 # Of the rules above those that lint has no finding for.
 _STRUCTURE: dict[type[Operation], Callable[[Scope, Any], None]] = {

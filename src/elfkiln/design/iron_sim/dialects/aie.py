@@ -20,19 +20,20 @@ from xdsl.dialects.builtin import (
     i32,
     i64,
 )
-from xdsl.ir import Attribute, Block, Region
+from xdsl.ir import Attribute, Block, Region, SSAValue
 
 from elfkiln.design.iron_sim.building import (
     MLIRError,
     Value,
-    absent,
     array_type_of,
     constant,
+    dense,
     emit,
     in_device,
     inserting,
     int32,
     name_of,
+    names_of_absent,
     reference,
     ssa_of,
     type_of,
@@ -49,7 +50,7 @@ from elfkiln.design.mlir.attributes import (
     ObjectFifoSubviewType,
     ObjectFifoType,
 )
-from elfkiln.design.mlir.verifiers import depths_of, integer, tile_of
+from elfkiln.design.mlir.verifiers import integer, tile_of
 
 __all__ = [
     "AIEDevice",
@@ -61,24 +62,26 @@ __all__ = [
     "core",
     "device",
     "external_func",
-    "flow",
     "lock",
     "logical_tile",
-    "mem",
-    "memtile_dma",
     "object_fifo",
     "object_fifo_link",
-    "packetflow",
-    "shim_mem",
     "tile",
     "use_lock",
 ]
 
 
 class AIEDevice(IntEnum):
-    """The devices that elfkiln builds for."""
+    """The devices of the family that elfkiln builds for: npu2 whole, or so many of its columns."""
 
     npu2 = 8
+    npu2_1col = 9
+    npu2_2col = 10
+    npu2_3col = 11
+    npu2_4col = 12
+    npu2_5col = 13
+    npu2_6col = 14
+    npu2_7col = 15
 
 
 class Symbol:
@@ -281,16 +284,15 @@ class object_fifo:  # noqa: N801
     ) -> None:
         """Declare the FIFO. `depth` counts objects: one number, or a list of the producer's and each consumer's.
 
-        Dimensions are (size, stride) pairs in elements, outermost first.
+        Dimensions are (size, stride) pairs in elements, outermost first. `initValues` are arrays (or lists of int32)
+        for the objects that the FIFO starts with.
         """
         what = f"object_fifo {name_of(name, 'object_fifo: name')}"
         unsupported(
             what,
-            initValues=initValues,
             plio=plio,
             padDimensions=padDimensions,
             disable_synchronization=disable_synchronization,
-            iter_count=iter_count,
         )
         consumers = consumerTiles if isinstance(consumerTiles, list) else [consumerTiles]
         self.datatype = array_type_of(datatype, what)
@@ -299,13 +301,22 @@ class object_fifo:  # noqa: N801
         elif not isinstance(dimensionsFromStreamPerConsumer, list | tuple):
             raise TypeError(f"{what}: dimensionsFromStreamPerConsumer: expected a list per consumer")
         self.sym_name = Symbol(name)
+        properties: dict[str, Attribute] = {}
+        if initValues is not None:
+            if not isinstance(initValues, list | tuple):
+                raise TypeError(f"{what}: initValues: expected a list of arrays, found {type(initValues).__name__}")
+            values = [dense(one, self.datatype, f"{what}: initValues", tensor=False) for one in initValues]
+            properties["initValues"] = ArrayAttr(values)
+        if iter_count is not None:
+            properties["iter_count"] = int32(iter_count, f"{what}: iter_count")
         self.op = emit(
             aie.ObjectFifoCreateOp.create(
                 operands=[
                     _tile(producerTile, f"{what}: producerTile"),
                     *(_tile(consumer, f"{what}: consumerTiles") for consumer in consumers),
                 ],
-                properties={
+                properties=properties
+                | {
                     "dimensionsFromStreamPerConsumer": BDDimLayoutArrayArrayAttr(
                         tuple(_dims(dims, f"{what}: dimensionsFromStream") for dims in dimensionsFromStreamPerConsumer)
                     ),
@@ -327,10 +338,6 @@ class object_fifo:  # noqa: N801
     def acquire(self, port: ObjectFifoPort, num_elem: int) -> Any:
         """Take objects in a core's program: one value for one object, a list for more."""
         count = whole_number(num_elem, f"{self.sym_name.value}.acquire")
-        if count > max(depths_of(self.op)):
-            raise ValueError(
-                f"{self.sym_name.value}: cannot acquire {count} objects of a FIFO of depth {max(depths_of(self.op))}"
-            )
         acquired = emit(
             aie.ObjectFifoAcquireOp.create(
                 properties=self._access(port, count), result_types=[ObjectFifoSubviewType(self.datatype)]
@@ -435,7 +442,7 @@ def core(
 
 
 class buffer:  # noqa: N801
-    """A buffer in a core tile's memory; `buffer[i]` in a core's program loads an element."""
+    """A buffer in a tile's memory; in a core's program `buffer[i]` loads an element and `buffer[i] = n` stores one."""
 
     def __init__(
         self,
@@ -446,13 +453,20 @@ class buffer:  # noqa: N801
         initial_value: object = None,
         use_write_rtp: bool = False,
     ) -> None:
-        """Declare the buffer; `use_write_rtp` makes `buffer[i] = n` in a sequence write a run-time parameter."""
+        """Declare the buffer; `use_write_rtp` makes `buffer[i] = n` in a sequence write a run-time parameter.
+
+        `address` is where it lies in the tile's memory, `initial_value` the array that it starts with.
+        """
         what = f"buffer {name or ''}".rstrip()
-        unsupported(what, address=address, initial_value=initial_value)
         type_ = array_type_of(datatype, what)
         self.use_write_rtp = use_write_rtp
         self.sym_name = None if name is None else Symbol(name_of(name, "buffer: name"))
-        properties: dict[str, Attribute] = {"aligned": BoolAttr.from_bool(True)}
+        properties: dict[str, Attribute] = {}
+        if address is not None:
+            properties["address"] = int32(address, f"{what}: address")
+        properties["aligned"] = BoolAttr.from_bool(True)
+        if initial_value is not None:
+            properties["initial_value"] = dense(initial_value, type_, f"{what}: initial_value", tensor=True)
         if name is not None:
             properties["sym_name"] = StringAttr(name)
         op = emit(aie.BufferOp.create(operands=[_tile(tile, what)], properties=properties, result_types=[type_]))
@@ -462,25 +476,33 @@ class buffer:  # noqa: N801
 
     def __getitem__(self, index: Any) -> Value:
         """Load an element in a core's program."""
-        indices = index if isinstance(index, tuple) else (index,)
-        if len(indices) != len(self.shape) or any(isinstance(each, slice) or each is None for each in indices):
-            raise ValueError("Buffer slicing not supported, only indexing supported")
-        operands = [
-            constant(each, IndexType()) if isinstance(each, int) else ssa_of(each, "buffer index") for each in indices
-        ]
+        operands = self._indices(index)
         load = memref.LoadOp.create(operands=[self.result.ssa, *operands], result_types=[self._element])
         return Value(emit(load).res)
 
-    def __setitem__(self, index: Any, value: int) -> None:
-        """Write a run-time parameter in a sequence."""
-        if not self.use_write_rtp:
-            raise NotImplementedError("buffer: stores by a core are not supported by elfkiln's aie; use a kernel")
-        if not isinstance(index, int) or len(self.shape) != 1:
-            raise ValueError("Buffer slicing not supported, only indexing supported")
-        # Late: aiex builds on this module.
-        from elfkiln.design.iron_sim.dialects.aiex import npu_rtp_write
+    def __setitem__(self, index: Any, value: Any) -> None:
+        """Store an element in a core's program, or write a run-time parameter in a sequence."""
+        if self.use_write_rtp:
+            if not isinstance(index, int) or len(self.shape) != 1:
+                raise ValueError("Buffer slicing not supported, only indexing supported")
+            # Late: aiex builds on this module.
+            from elfkiln.design.iron_sim.dialects.aiex import npu_write_rtp
 
-        npu_rtp_write(self, index, value)
+            npu_write_rtp(self, index, value)
+            return
+        operands = self._indices(index)
+        if isinstance(value, float):
+            raise NotImplementedError("buffer: stores of floats are not supported by elfkiln's aie; use a kernel")
+        source = constant(value, self._element) if isinstance(value, int) else ssa_of(value, "buffer: stored value")
+        emit(memref.StoreOp.create(operands=[source, self.result.ssa, *operands]))
+
+    def _indices(self, index: Any) -> list[SSAValue]:
+        indices = index if isinstance(index, tuple) else (index,)
+        if len(indices) != len(self.shape) or any(isinstance(each, slice) or each is None for each in indices):
+            raise ValueError("Buffer slicing not supported, only indexing supported")
+        return [
+            constant(each, IndexType()) if isinstance(each, int) else ssa_of(each, "buffer index") for each in indices
+        ]
 
 
 class Lock:
@@ -545,11 +567,47 @@ def bds(parent: Any) -> Iterator[_Blocks]:
     yield _Blocks(parent.op.body.block)
 
 
-flow = absent("flow")
-packetflow = absent("packetflow")
-mem = absent("mem")
-memtile_dma = absent("memtile_dma")
-shim_mem = absent("shim_mem")
+_ABSENT = (
+    "AIETileType",
+    "DMAChannelDir",
+    "WireBundle",
+    "another_bd",
+    "cascade_flow",
+    "configure_cascade",
+    "dma",
+    "dma_bd",
+    "dma_start",
+    "external_buffer",
+    "find_matching_buffers",
+    "find_matching_flows",
+    "find_matching_locks",
+    "flow",
+    "get_cascade",
+    "get_target_model",
+    "mem",
+    "memtile_dma",
+    "next_bd",
+    "packetflow",
+    "put_cascade",
+    "shim_dma",
+    "shim_dma_allocation",
+    "shim_mem",
+    "shim_mux",
+    "switchbox",
+    "trace",
+    "trace_event",
+    "trace_host_config",
+    "trace_mode",
+    "trace_packet",
+    "trace_port",
+    "trace_start",
+    "trace_start_config",
+    "trace_stop",
+)
+"""What else the star import brings: a design of elfkiln has no use for it, and says so when it is used."""
+
+globals().update(names_of_absent(_ABSENT))
+__all__ += _ABSENT
 
 
 def logical_tile(*_: object, **__: object) -> NoReturn:

@@ -21,7 +21,6 @@ from xdsl.ir import Attribute, Block, Region
 from elfkiln.design.iron_sim.building import (
     MLIRError,
     Value,
-    absent,
     array_type_of,
     constant,
     emit,
@@ -29,6 +28,7 @@ from elfkiln.design.iron_sim.building import (
     int32,
     int64_array,
     name_of,
+    names_of_absent,
     reference,
     ssa_of,
     unsupported,
@@ -38,22 +38,17 @@ from elfkiln.design.iron_sim.dialects.aie import EndOp, Lock, bds, buffer, objec
 from elfkiln.design.iron_sim.helpers.taplib import TensorAccessPattern
 from elfkiln.design.mlir import aie_ops as aie
 from elfkiln.design.mlir import aiex_ops as aiex
+from elfkiln.design.patterns import TAP_DIMS
 
 __all__ = [
     "EndOp",
     "bds",
     "dma_await_task",
-    "dma_configure_task",
     "dma_configure_task_for",
     "dma_free_task",
     "dma_start_task",
-    "dma_wait",
-    "npu_dma_memcpy_nd",
     "npu_load_pdi",
-    "npu_maskwrite32",
     "npu_rtp_write",
-    "npu_sync",
-    "npu_write32",
     "npu_write_rtp",
     "runtime_sequence",
     "set_lock",
@@ -148,7 +143,7 @@ def shim_dma_bd(
     sizes = [0, 0, 0, 0] if sizes is None else list(sizes)
     strides = [0, 0, 0, 1] if strides is None else list(strides)
     if len(sizes) != len(strides):
-        raise ValueError(f"dma_bd: sizes and strides must be the same length, found {sizes} and {strides}")
+        raise MLIRError(f"aie.dma_bd: expected the same number of sizes ({len(sizes)}) and strides ({len(strides)})")
     if len(sizes) > 4:
         raise MLIRError(f"aie.dma_bd: Cannot give more than 4 dimensions for step sizes and wraps (got {len(sizes)})")
     lowest = prod(whole_number(size, f"{what}: sizes") for size in sizes[-3:])
@@ -192,10 +187,17 @@ def shim_dma_single_bd_task(
 ) -> Task:
     """Make a task of one buffer descriptor: it moves elements of `mem` through the FIFO's shim channel.
 
-    The outermost size, when above 1, is the task's repeat. A task needs `issue_token` to be awaited.
+    Taps of fewer than four dimensions get outer ones of size 1 and stride 0. The outermost size of four, when above 1,
+    is the task's repeat. A task needs `issue_token` to be awaited.
     """
     if tap is not None:
         offset, sizes, strides = _of_tap("shim_dma_single_bd_task", tap, offset, sizes, strides)
+    if sizes is not None:
+        if len(sizes) > TAP_DIMS:
+            raise ValueError(f"shim_dma_single_bd_task: expected at most {TAP_DIMS} sizes, found {len(sizes)}")
+        missing = TAP_DIMS - len(sizes)
+        sizes = [1] * missing + list(sizes)
+        strides = None if strides is None else [0] * missing + list(strides)
     outermost = whole_number(sizes[0], "shim_dma_single_bd_task: sizes") if sizes else 0
     task = dma_configure_task_for(alloc, issue_token=issue_token, repeat_count=max(outermost - 1, 0))
     with inserting(task.op.body.block):
@@ -247,24 +249,39 @@ def dma_free_task(*args: Task) -> None:
     _steps("dma_free_task", aiex.FreeTaskOp, args)
 
 
-def npu_rtp_write(buffer: buffer | str, index: int, value: int | Value) -> None:
-    """Write element `index` of a named buffer."""
-    name = buffer if isinstance(buffer, str) else getattr(getattr(buffer, "sym_name", None), "value", None)
-    if not isinstance(name, str):
-        raise TypeError("npu_rtp_write: expected a buffer with a name, or its name")
+def npu_rtp_write(buffer: str, index: int, value: int | Value) -> None:
+    """Write element `index` of the buffer of that name; the real package takes no buffer here, `npu_write_rtp` does."""
+    if not isinstance(buffer, str):
+        raise TypeError(
+            "npu_rtp_write: get(): incompatible function arguments: expected the buffer's name, found "
+            f"{type(buffer).__name__}; npu_write_rtp takes a buffer"
+        )
     number = whole_number(index, "npu_rtp_write: index")
     if not 0 <= number < 2**32:
         raise ValueError(f"npu_rtp_write: index {number} does not fit 32 bits")
-    operand = value.ssa if isinstance(value, Value) else constant(int32(value, "npu_rtp_write: value").value.data, i32)
+    operand = value.ssa if isinstance(value, Value) else constant(_signed(value), i32)
     emit(
         aiex.RtpWriteOp.create(
             operands=[operand],
-            properties={"buffer": reference(name), "index": IntegerAttr(number, _UI32)},
+            properties={"buffer": reference(buffer), "index": IntegerAttr(number, _UI32)},
         )
     )
 
 
-npu_write_rtp = npu_rtp_write
+def _signed(value: object) -> int:
+    """Return a 32-bit number as i32 holds it: from 2**31 on it is negative."""
+    number = whole_number(value, "npu_rtp_write: value")
+    if not -(2**31) <= number < 2**32:
+        raise ValueError(f"npu_rtp_write: value: {number} does not fit 32 bits")
+    return number - 2**32 if number >= 2**31 else number
+
+
+def npu_write_rtp(buffer: buffer | str, index: int, value: int | Value) -> None:
+    """Write element `index` of a named buffer."""
+    name = buffer if isinstance(buffer, str) else getattr(getattr(buffer, "sym_name", None), "value", None)
+    if not isinstance(name, str):
+        raise TypeError("npu_write_rtp: expected a buffer with a name, or its name")
+    npu_rtp_write(name, index, value)
 
 
 def set_lock(lock: Lock, value: int) -> None:
@@ -281,9 +298,14 @@ def set_lock_value(lock: Lock, value: int) -> None:
     set_lock(lock, value)
 
 
-dma_configure_task = absent("dma_configure_task")
-dma_wait = absent("dma_wait")
-npu_dma_memcpy_nd = absent("npu_dma_memcpy_nd")
-npu_maskwrite32 = absent("npu_maskwrite32")
-npu_sync = absent("npu_sync")
-npu_write32 = absent("npu_write32")
+_ABSENT = (
+    "arg_slice", "control_packet", "dma_channel_reset", "dma_configure_task", "dma_start_bd_chain",
+    "dma_start_bd_chain_for", "dma_wait", "npu_address_patch", "npu_blockwrite", "npu_dma_memcpy_nd",
+    "npu_dma_wait", "npu_maskwrite32", "npu_maskwrite32_dynamic", "npu_push_queue", "npu_sync", "npu_sync_dynamic",
+    "npu_write32", "npu_write32_dynamic", "npu_writebd", "read_scratchpad_parameter", "scratchpad_parameter",
+    "tile_dma_single_bd_task",
+)  # fmt: skip
+"""What else the star import brings: a design of elfkiln has no use for it, and says so when it is used."""
+
+globals().update(names_of_absent(_ABSENT))
+__all__ += _ABSENT

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from xdsl.dialects.builtin import IndexType, IntegerType, MemRefType, Signedness
+from xdsl.dialects.builtin import BFloat16Type, Float32Type, IndexType, IntegerType, MemRefType, Signedness
 from xdsl.ir import Attribute
 
-__all__ = ["i8", "i16", "i32", "index", "memref", "ui8", "ui16", "ui32"]
+__all__ = ["bf16", "f32", "i8", "i16", "i32", "i64", "index", "memref", "ui8", "ui16", "ui32"]
 
 
 def index() -> IndexType:
@@ -26,6 +26,21 @@ def i16() -> IntegerType:
 def i32() -> IntegerType:
     """Return `i32`."""
     return IntegerType(32)
+
+
+def i64() -> IntegerType:
+    """Return `i64`."""
+    return IntegerType(64)
+
+
+def bf16() -> BFloat16Type:
+    """Return `bf16`."""
+    return BFloat16Type()
+
+
+def f32() -> Float32Type:
+    """Return `f32`."""
+    return Float32Type()
 
 
 def ui8() -> IntegerType:
