@@ -111,26 +111,6 @@ def test_a_file_with_another_digest_than_expected_is_refused_and_not_stored(stor
     assert not store.holds(found)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "{",
-        "[]",
-        '{"manifests": 3}',
-        '{"manifests": [{"mediaType": "x", "digest": "sha256:' + "0" * 64 + '", "size": 1, "annotations": ["a"]}]}',
-        "[" * 100000,
-        '{"manifests": [{"digest": "sha256:../../x"}]}',
-    ],
-)
-def test_a_broken_index_is_one_line_and_the_blobs_stay(store, text):
-    digest = store.add_bytes(b"kept")
-    (store.root / "index.json").write_text(text)
-    with pytest.raises(Refused, match="not an OCI image index"):
-        store.refs()
-    assert store.read(digest) == b"kept"
-
-
 def test_a_full_disk_is_one_line_and_leaves_no_blob(store, monkeypatch):
     store.add_bytes(b"first")
 

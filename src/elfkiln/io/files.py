@@ -9,7 +9,7 @@ import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import IO
 
@@ -33,24 +33,24 @@ def sync_folder(folder: Path) -> None:
 
 def write_atomic(
     path: Path,
-    data: bytes,
+    data: bytes | Iterable[bytes],
     *,
     scratch: Path | None = None,
     mode: int = 0o644,
     check: Callable[[], None] | None = None,
 ) -> None:
-    """Write `data` to `path`: temporary file, fsync, rename, fsync of the folder.
+    """Write `data`, whole or in parts, to `path`: temporary file, fsync, rename, fsync of the folder.
 
     `scratch` is where the temporary file lies (same file system; default: beside `path`). `check` is called last before
-    the rename, and what it raises leaves the old file. Raises `Refused` with one
-    line when the disk is full or the place is not writable; the old file then stands untouched. So does what is no
-    file: a device, pipe or folder would be replaced by one, and a symbolic link is neither followed nor replaced.
+    the rename, and what it raises leaves the old file. Raises `Refused` with one line when the disk is full or the
+    place is not writable; the old file then stands untouched. So does what is no file: a device, pipe or folder would
+    be replaced by one, and a symbolic link is neither followed nor replaced.
     """
     try:
         _refuse_other_kinds(path)
         with _temporary(scratch or path.parent, path.name) as (stream, part):
             os.fchmod(stream.fileno(), mode)
-            stream.write(data)
+            stream.writelines([data] if isinstance(data, bytes) else data)
             stream.flush()
             os.fsync(stream.fileno())
             if check is not None:

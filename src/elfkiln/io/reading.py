@@ -13,6 +13,10 @@ import stat
 from elfkiln.errors import Refused, brief, refusal
 from elfkiln.io.file_kinds import HEAD_BYTES, disguise
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 _CHUNK = 1 << 20
 
 _KINDS = {
@@ -90,6 +94,13 @@ def read_bytes(path: str | os.PathLike[str], limit: int, *, follow: bool = True)
     if size > limit or left <= 0:
         raise TooLong(f"longer than {limit} bytes", path)
     return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def read_parts(path: str | os.PathLike[str]) -> Iterator[bytes]:
+    """Yield the bytes of a regular file in parts of a mebibyte; raises as `open_regular` does."""
+    with open(open_regular(path), "rb", buffering=0) as stream:
+        while part := stream.read(_CHUNK):
+            yield part
 
 
 def sha256_of(path: str | os.PathLike[str], *, follow: bool = True) -> str:

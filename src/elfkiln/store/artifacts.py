@@ -58,12 +58,17 @@ def recipe_ref(recipe_digest: str) -> str:
     return f"recipe-{recipe_digest}"
 
 
+def log_ref(recipe_digest: str) -> str:
+    """Return the name of a recipe's build log in index.json."""
+    return f"log-{recipe_digest}"
+
+
 def _put_log(store: Store, recipe: Recipe, manifest: Descriptor, log: str) -> None:
     empty = descriptor_of(store, store.add_bytes(b"{}"), EMPTY_CONFIG_TYPE)
     layer = descriptor_of(store, store.add_bytes(log.encode()), LOG_TYPE)
     subject = Descriptor(manifest.media_type, manifest.digest, manifest.size)
     store.add_manifest(
-        ref=f"log-{recipe.digest}", artifact_type=LOG_ARTIFACT_TYPE, config=empty, layers=(layer,), subject=subject
+        ref=log_ref(recipe.digest), artifact_type=LOG_ARTIFACT_TYPE, config=empty, layers=(layer,), subject=subject
     )
 
 
@@ -103,7 +108,7 @@ def all_artifacts(store: Store) -> tuple[Artifact, ...]:
 
 def read_log(store: Store, recipe_digest: str) -> str:
     """Return the build log of a recipe; empty when there was nothing to log."""
-    descriptor = store.refs().get(f"log-{recipe_digest}")
+    descriptor = store.refs().get(log_ref(recipe_digest))
     if descriptor is None:
         return ""
     layer = store.manifest(descriptor)["layers"][0]

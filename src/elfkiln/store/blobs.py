@@ -6,24 +6,38 @@ Below the root: `oci-layout`, `index.json` (the one mutable file, changed under 
 
 from __future__ import annotations
 
-import json
+import contextlib
 import os
-from collections.abc import Mapping
+import secrets
+import stat
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock
-
-from elfkiln.errors import Differs, Refused, refusal
-from elfkiln.io.canonical import canonical_json, file_sha256, sha256_hex
+from elfkiln.errors import Differs, ElfkilnError, Refused, refusal
+from elfkiln.io.canonical import canonical_json, sha256_hex
+from elfkiln.io.checked import Value
 from elfkiln.io.files import storage_refusal, write_atomic
+from elfkiln.io.locking import locked
+from elfkiln.io.reading import read_bytes, read_parts, reason_of, sha256_of
+from elfkiln.io.strict_json import parse_strict_json
+from elfkiln.io.terminal import tell
 from elfkiln.project import BLOBS
 
 MANIFEST_TYPE = "application/vnd.oci.image.manifest.v1+json"
 INDEX_TYPE = "application/vnd.oci.image.index.v1+json"
 REF_NAME = "org.opencontainers.image.ref.name"
-_HEX = frozenset("0123456789abcdef")
+MAX_BYTES = 4 << 30
+"""The most a blob is read of into memory; ELFs, designs and logs are far smaller, wheels some hundred MB."""
+
+_INDEX = "index.json"
+_LAYOUT = "oci-layout"
+_LAYOUT_TABLE = {"imageLayoutVersion": "1.0.0"}
+_SCRATCH = "tmp"
+_DAMAGED = "damaged"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +59,7 @@ class Descriptor:
 
 def check_digest(digest: str, what: str = "digest") -> str:
     """Return `digest` if it is 64 lower-case hex digits, else raise `Refused`; guards every path made of one."""
-    if not isinstance(digest, str) or len(digest) != 64 or not _HEX.issuperset(digest):
-        raise refusal(what, expected="64 lower-case hex digits of a sha256", found=repr(digest))
-    return digest
+    return Value(digest, what).digest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +67,11 @@ class Store:
     """Blobs by sha256 below `root`. Making a `Store` touches nothing; the folders appear with the first blob."""
 
     root: Path
+
+    @property
+    def scratch(self) -> Path:
+        """Folder of unfinished files."""
+        return self.root / _SCRATCH
 
     @property
     def blobs(self) -> Path:
@@ -66,48 +83,73 @@ class Store:
         return self.blobs / check_digest(digest)
 
     def add_bytes(self, data: bytes) -> str:
-        """Store bytes and return their sha256; a damaged blob of the same digest is replaced.
+        """Store bytes and return their sha256; what is damaged, or no file, under that digest is replaced.
 
         Raises `Refused` when the disk is full; nothing then bears the digest's name that is not those bytes.
         """
         digest = sha256_hex(data)
         if not self.holds(digest):
             self._prepare()
-            write_atomic(self.path(digest), data, scratch=self.root / "tmp", mode=0o444)
+            self._clear(self.path(digest))
+            write_atomic(self.path(digest), data, scratch=self.scratch, mode=0o444)
         return digest
 
     def add_file(self, source: Path, *, expected: str | None = None) -> str:
-        """Store a file's bytes and return their sha256; `expected` is a digest they must have (`Refused` if not)."""
+        """Store a file's bytes and return their sha256; `expected` is a digest they must have (`Refused` if not).
+
+        The file is read in parts: wheels of some hundred MB go through here.
+        """
         try:
-            data = source.read_bytes()
+            digest = sha256_of(source)
+            if expected is not None and digest != check_digest(expected):
+                raise refusal(f"{source.name}: sha256", expected=expected, found=digest, remedy="get the pinned file")
+            if not self.holds(digest):
+                self._prepare()
+                self._clear(self.path(digest))
+                self._copy(source, digest)
         except OSError as error:
             raise storage_refusal(source, error) from error
-        digest = sha256_hex(data)
-        if expected is not None and digest != check_digest(expected):
-            raise refusal(f"{source.name}: sha256", expected=expected, found=digest, remedy="get the pinned file")
-        return self.add_bytes(data)
+        return digest
+
+    def _copy(self, source: Path, digest: str) -> None:
+        hashed = sha256()
+
+        def parts() -> Iterator[bytes]:
+            for part in read_parts(source):
+                hashed.update(part)
+                yield part
+
+        def check() -> None:
+            if hashed.hexdigest() != digest:
+                raise Differs(f"{source.name}: changed while it was read; run again")
+
+        write_atomic(self.path(digest), parts(), scratch=self.scratch, mode=0o444, check=check)
 
     def problem(self, digest: str) -> str | None:
-        """Return what is wrong with a blob's bytes in one line, or None when they are right."""
+        """Return what is wrong with a blob in one line, or None when it is a file with the right bytes.
+
+        A symbolic link is none, whatever it leads to: its bytes are somebody else's to change.
+        """
         path = self.path(digest)
         try:
-            found = file_sha256(path)
+            found = sha256_of(path, follow=False)
+            size = os.stat(path, follow_symlinks=False).st_size
         except FileNotFoundError:
             return f"blob sha256:{digest} is not in the store"
         except OSError as error:
-            return f"blob sha256:{digest} cannot be read ({error.strerror or error})"
+            return f"blob sha256:{digest} cannot be read ({reason_of(error)})"
         if found == digest:
             return None
-        return f"blob sha256:{digest} is damaged: its {path.stat().st_size} bytes have sha256 {found}; rebuild it"
+        return f"blob sha256:{digest} is damaged: its {size} bytes have sha256 {found}; rebuild it"
 
     def holds(self, digest: str) -> bool:
         """Whether the store has this blob and its bytes verify."""
         return self.problem(digest) is None
 
     def read(self, digest: str) -> bytes:
-        """Return a blob's bytes after verifying them; `Differs` when it is missing or damaged."""
+        """Return a blob's bytes after verifying them; `Differs` when it is missing, no file, or damaged."""
         try:
-            data = self.path(digest).read_bytes()
+            data = read_bytes(self.path(digest), MAX_BYTES, follow=False)
         except OSError:
             data = None
         if data is None or sha256_hex(data) != digest:
@@ -148,50 +190,112 @@ class Store:
         """Name a stored manifest `ref` in index.json, again if the index was lost; an earlier entry is replaced."""
         entry = Descriptor(MANIFEST_TYPE, digest, self.path(digest).stat().st_size, ((REF_NAME, ref),))
         with self.lock():
-            entries = [kept for kept in self._entries() if dict(kept.annotations).get(REF_NAME) != ref]
+            known, reason = self._entries()
+            entries = [kept for kept in known if dict(kept.annotations).get(REF_NAME) != ref]
+            if reason:
+                # A name that was made up for this manifest because its own was lost.
+                entries = [kept for kept in entries if kept.digest != digest]
             self._write_index(sorted([*entries, entry], key=lambda d: dict(d.annotations).get(REF_NAME, "")))
         return entry
 
     def refs(self) -> dict[str, Descriptor]:
-        """Return index.json's entries by ref name; empty when there is no store yet."""
-        return {dict(entry.annotations).get(REF_NAME, entry.digest): entry for entry in self._entries()}
+        """Return index.json's entries by ref name; empty when there is no store yet.
+
+        A lost or damaged index is made anew from the manifests among the blobs, and said on standard error.
+        """
+        entries, reason = self._entries()
+        if reason:
+            tell(f"elfkiln: {self.root / _INDEX}: {reason}; made anew from the {len(entries)} manifests in the store")
+            # Where nothing can be written, the answer comes without it.
+            with contextlib.suppress(ElfkilnError):
+                self._mend()
+        return {dict(entry.annotations).get(REF_NAME, entry.digest): entry for entry in entries}
 
     def manifest(self, descriptor: Descriptor) -> dict[str, Any]:
         """Return a manifest's content, its bytes verified; `Differs` when they are damaged or no manifest."""
-        table = json.loads(self.read(descriptor.digest))
+        where = f"blob sha256:{descriptor.digest}"
+        try:
+            table = parse_strict_json(self.read(descriptor.digest), where)
+        except Refused as error:
+            raise Differs(f"{where} is not an OCI image manifest ({error})") from error
         if not isinstance(table, dict) or table.get("mediaType") != MANIFEST_TYPE:
-            raise Differs(f"blob sha256:{descriptor.digest} is no OCI image manifest")
+            raise Differs(f"{where} is not an OCI image manifest")
         return table
 
-    def lock(self) -> FileLock:
-        """Return the lock under which index.json changes."""
+    def lock(self) -> AbstractContextManager[None]:
+        """Hold the lock under which index.json changes."""
         self._prepare()
-        return FileLock(self.root / ".lock", timeout=600)
+        return locked(self.root / ".lock", "the store's index")
 
     def _prepare(self) -> None:
+        """Make the folders and `oci-layout`, and make them again where something else is in their place."""
         try:
-            self.blobs.mkdir(parents=True, exist_ok=True)
-            layout = self.root / "oci-layout"
-            if not layout.is_file():
-                write_atomic(layout, canonical_json({"imageLayoutVersion": "1.0.0"}), scratch=self.root / "tmp")
+            if not self.blobs.is_dir():
+                self._clear(self.blobs, folder=True)
+                self.blobs.mkdir(parents=True, exist_ok=True)
+            layout = self.root / _LAYOUT
+            if not _is_layout(layout):
+                self._clear(layout)
+                write_atomic(layout, canonical_json(_LAYOUT_TABLE), scratch=self.scratch)
         except OSError as error:
             raise storage_refusal(self.root, error) from error
 
-    def _entries(self) -> list[Descriptor]:
-        path = self.root / "index.json"
+    def _clear(self, path: Path, *, folder: bool = False) -> None:
+        """Move what is no file (or no folder) out of a place that shall be one; a link is only a name, and goes."""
         try:
-            table = json.loads(path.read_bytes())
-            return [_descriptor(entry) for entry in table["manifests"]]
+            mode = path.lstat().st_mode
+            if stat.S_ISLNK(mode):
+                path.unlink()
+            elif not (stat.S_ISDIR(mode) if folder else stat.S_ISREG(mode)):
+                aside = self.root / _DAMAGED
+                aside.mkdir(exist_ok=True)
+                path.rename(aside / f"{path.name}-{secrets.token_hex(4)}")
         except FileNotFoundError:
-            return []
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, Refused) as error:
-            raise Refused(
-                f"{path}: not an OCI image index ({error}); delete it and run again, the blobs stay and are verified"
-            ) from error
+            return
+        except OSError as error:
+            raise storage_refusal(path, error) from error
+
+    def _entries(self) -> tuple[list[Descriptor], str]:
+        """Return the entries of index.json, and what is wrong with it.
+
+        Of one that is lost or damaged they are those that the manifests among the blobs tell of; a store that has
+        nothing yet has lost nothing.
+        """
+        path = self.root / _INDEX
+        try:
+            top = Value(parse_strict_json(read_bytes(path, MAX_BYTES), path.name), path.name)
+            return [_descriptor(entry) for entry in top["manifests"].items()], ""
+        except FileNotFoundError:
+            reason = "missing"
+        except OSError as error:
+            reason = reason_of(error)
+        except Refused as error:
+            reason = str(error)
+        from elfkiln.store.healing import entries_of_manifests
+
+        found = entries_of_manifests(self)
+        return found, "" if reason == "missing" and not found else reason
+
+    def _mend(self) -> None:
+        """Write the index anew from what the blobs tell, unless another process has done so."""
+        with self.lock():
+            entries, reason = self._entries()
+            if reason:
+                self._write_index(entries)
 
     def _write_index(self, entries: list[Descriptor]) -> None:
         table = {"schemaVersion": 2, "mediaType": INDEX_TYPE, "manifests": [entry.to_json() for entry in entries]}
-        write_atomic(self.root / "index.json", canonical_json(table), scratch=self.root / "tmp")
+        self._clear(self.root / _INDEX)
+        write_atomic(self.root / _INDEX, canonical_json(table), scratch=self.scratch)
+
+
+def _is_layout(path: Path) -> bool:
+    """Whether a file says the version of the layout, as any tool may have written it."""
+    try:
+        table = parse_strict_json(read_bytes(path, 4096, follow=False), path.name)
+    except (OSError, Refused):
+        return False
+    return isinstance(table, dict) and table.get("imageLayoutVersion") == _LAYOUT_TABLE["imageLayoutVersion"]
 
 
 def descriptor_of(store: Store, digest: str, media_type: str, **annotations: str) -> Descriptor:
@@ -201,13 +305,15 @@ def descriptor_of(store: Store, digest: str, media_type: str, **annotations: str
 
 def parse_digest(text: object) -> str:
     """Return the hex part of `sha256:<hex>`; `Refused` for anything else."""
-    if not isinstance(text, str) or not text.startswith("sha256:"):
-        raise refusal("digest", expected="sha256:<64 hex digits>", found=repr(text))
-    return check_digest(text.removeprefix("sha256:"))
+    return Value(text, "digest").digest("sha256:")
 
 
-def _descriptor(entry: Mapping[str, Any]) -> Descriptor:
-    annotations = entry.get("annotations", {})
+def _descriptor(entry: Value) -> Descriptor:
+    annotations = entry["annotations"]
+    notes = {} if annotations.absent else {key: text.text(empty=True) for key, text in annotations.table().items()}
     return Descriptor(
-        str(entry["mediaType"]), parse_digest(entry["digest"]), int(entry["size"]), tuple(sorted(annotations.items()))
+        entry["mediaType"].text(),
+        entry["digest"].digest("sha256:"),
+        entry["size"].whole(0),
+        tuple(sorted(notes.items())),
     )

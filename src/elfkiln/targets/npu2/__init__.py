@@ -62,8 +62,8 @@ class Npu2Target:
     def state(self, project: Project, pin: TargetPin) -> ToolchainState:
         """Hash every file of the installed toolchain and of its mirror, which takes some seconds."""
         from elfkiln.store.blobs import Store
+        from elfkiln.store.healing import toolchain_ref
         from elfkiln.targets.npu2.install_toolchain import open_installed, verify_install
-        from elfkiln.targets.npu2.mirror import mirror_ref
         from elfkiln.targets.npu2.pin import read_pin
 
         versions, installed, mirrored = "", False, False
@@ -71,7 +71,7 @@ class Npu2Target:
             npu2 = read_pin(pin)
             versions = f"{npu2.describe()}, Python {npu2.python}"
             store = Store(project.store)
-            mirrored = mirror_ref(pin.digest) in store.refs() and all(store.holds(w.sha256) for w in npu2.wheels)
+            mirrored = toolchain_ref(pin.digest) in store.refs() and all(store.holds(w.sha256) for w in npu2.wheels)
             installed = (project.toolchains / pin.digest).is_dir()
             found = open_installed(project, pin)
             versions = found.describe()

@@ -12,11 +12,11 @@ from elfkiln.io.files import storage_refusal
 from elfkiln.io.workspace import private_folder
 from elfkiln.project import Project
 from elfkiln.store.blobs import Store, descriptor_of
+from elfkiln.store.healing import TOOLCHAIN_TYPE, toolchain_ref
 from elfkiln.store.toolchain_lock import TargetPin, read_lock
 from elfkiln.targets.npu2.pin import Npu2Pin, Wheel, read_pin
 from elfkiln.targets.npu2.wheels import Note, Sources, collect, silent
 
-ARTIFACT_TYPE = "application/vnd.elfkiln.toolchain.v1"
 CONFIG_TYPE = "application/vnd.elfkiln.toolchain.config.v1+json"
 WHEEL_TYPE = "application/vnd.elfkiln.wheel"
 TITLE = "org.opencontainers.image.title"
@@ -41,11 +41,6 @@ class Mirror:
         }
 
 
-def mirror_ref(digest: str) -> str:
-    """Return the ref name of a toolchain's mirror in the store's index."""
-    return f"toolchain-{digest}"
-
-
 def mirror(
     project: Project, pin: TargetPin | None = None, *, wheels: Path | None = None, note: Note = silent
 ) -> Mirror:
@@ -66,7 +61,7 @@ def mirror(
             for wheel in group:
                 store.add_file(folder / wheel.file, expected=wheel.sha256)
     return Mirror(
-        mirror_ref(npu2.digest),
+        toolchain_ref(npu2.digest),
         _add_manifest(store, target, npu2),
         tuple(wheel.file for wheel in missing),
         tuple(wheel.file for wheel in kept),
@@ -91,5 +86,5 @@ def _add_manifest(store: Store, target: TargetPin, npu2: Npu2Pin) -> str:
     except OSError as error:
         raise storage_refusal(store.root, error) from error
     return store.add_manifest(
-        ref=mirror_ref(npu2.digest), artifact_type=ARTIFACT_TYPE, config=config, layers=layers
+        ref=toolchain_ref(npu2.digest), artifact_type=TOOLCHAIN_TYPE, config=config, layers=layers
     ).digest
