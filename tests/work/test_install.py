@@ -153,13 +153,6 @@ def test_artifacts_of_two_targets_never_mix(built, tmp_path):
     assert tree(tmp_path) == before
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"target": "sim", "sets": [], "artifacts": []}', "[" * 100000])
-def test_a_lock_file_that_is_none_is_refused(built, tmp_path, text):
-    (tmp_path / "kernels.lock.json").write_text(text)
-    with pytest.raises(Refused, match=r"not a kernels\.lock\.json"):
-        put(built, tmp_path)
-
-
 def test_a_file_in_place_of_the_folder_is_refused(built, tmp_path):
     (tmp_path / "file").write_text("x")
     with pytest.raises(Refused, match="expected a model folder"):
@@ -167,7 +160,7 @@ def test_a_file_in_place_of_the_folder_is_refused(built, tmp_path):
 
 
 def test_without_hard_links_the_files_are_copied(built, tmp_path, monkeypatch):
-    def other_device(_source, _target):
+    def other_device(_source, _target, **_):
         raise OSError(errno.EXDEV, "Invalid cross-device link")
 
     monkeypatch.setattr("elfkiln.work.install.os.link", other_device)
@@ -181,7 +174,7 @@ def test_without_hard_links_the_files_are_copied(built, tmp_path, monkeypatch):
 
 
 def test_a_full_disk_is_one_line_and_leaves_no_part_files(built, tmp_path, monkeypatch):
-    def full(_source, _target):
+    def full(_source, _target, **_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr("elfkiln.work.install.os.link", full)

@@ -7,7 +7,8 @@ from pathlib import Path
 from elfkiln.cli.arguments import Arguments
 from elfkiln.cli.common import one_asked_of, policy_of, print_json, project_of
 from elfkiln.errors import EXIT_DONE, Refused
-from elfkiln.work.install import LOCK_NAME, install
+from elfkiln.work.install import install
+from elfkiln.work.kernels_lock import LOCK_NAME
 from elfkiln.work.lookup import lookup_set
 
 
@@ -31,4 +32,6 @@ def run(arguments: Arguments) -> int:
             f"{len(done.paths)} ELFs of target {done.target} in {folder} ({done.linked} linked, {done.copied} copied, "
             f"{done.unchanged} already there), digests in {LOCK_NAME}"
         )
+        for path in done.dropped:
+            print(f"{path}: stood in {LOCK_NAME} and is not of this project; it lies there, and is listed no more")
     return EXIT_DONE

@@ -63,7 +63,7 @@ class Value:
     def place(self) -> str:
         """The place as messages name it: file, line where it is known, field."""
         where = f"{self.where} line {self.raw.line}" if isinstance(self.raw, Field) else self.where
-        return f"{where}: {self.path}" if self.path else where
+        return f"{where}: {brief(self.path, 200)}" if self.path else where
 
     @property
     def absent(self) -> bool:

@@ -47,7 +47,7 @@ def write_atomic(
     be replaced by one, and a symbolic link is neither followed nor replaced.
     """
     try:
-        _refuse_other_kinds(path)
+        refuse_other_kinds(path)
         with _temporary(scratch or path.parent, path.name) as (stream, part):
             os.fchmod(stream.fileno(), mode)
             stream.writelines([data] if isinstance(data, bytes) else data)
@@ -61,7 +61,8 @@ def write_atomic(
         raise storage_refusal(path, error) from error
 
 
-def _refuse_other_kinds(path: Path) -> None:
+def refuse_other_kinds(path: Path) -> None:
+    """Raise `Refused` unless a path is a regular file or nothing: all that `write_atomic` writes to."""
     try:
         mode = path.lstat().st_mode
     except FileNotFoundError:

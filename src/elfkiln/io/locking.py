@@ -34,11 +34,13 @@ def locked(
     patience: float = PATIENCE,
     said_after: float = SAID_AFTER,
     note: Note | None = None,
+    keep: bool = True,
 ) -> Iterator[None]:
     """Hold the lock `path` for a block; `what` is what messages call the thing it guards.
 
-    After `said_after` seconds of waiting `note` (default: a line on standard error) is told what is waited for and
-    which process has it. Raises `Differs` after `patience` seconds and `Refused` where no lock can be made.
+    With `keep` off the file goes when the block ends: in a folder of somebody's nothing is left. After `said_after`
+    seconds of waiting `note` (default: a line on standard error) is told what is waited for and which process has it.
+    Raises `Differs` after `patience` seconds and `Refused` where no lock can be made.
     """
     guard = FileLock(path)
     try:
@@ -49,6 +51,10 @@ def locked(
     try:
         yield
     finally:
+        if not keep:
+            # While it is held: whoever waits for it finds out, and takes the next one.
+            with contextlib.suppress(OSError):
+                path.unlink()
         guard.release()
 
 

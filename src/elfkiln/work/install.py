@@ -3,28 +3,41 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import secrets
+import stat
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from elfkiln.errors import Differs, Refused, refusal
-from elfkiln.io.canonical import file_sha256
-from elfkiln.io.files import digest_or_none, storage_refusal, sync_folder, write_atomic
+from elfkiln.errors import Differs, refusal
+from elfkiln.io.files import PART, digest_or_none, refuse_other_kinds, storage_refusal, sync_folder, write_atomic
+from elfkiln.io.locking import locked
+from elfkiln.io.reading import kind_of
+from elfkiln.io.workspace import sweep_files
 from elfkiln.models.requirement import RequirementSet
 from elfkiln.project import Project
-from elfkiln.store.blobs import Store, parse_digest
+from elfkiln.store.blobs import Store
+from elfkiln.store.registry import load_registry
+from elfkiln.work.kernels_lock import (
+    LOCK_NAME,
+    KernelsLock,
+    LockRow,
+    carried_over,
+    read_kernels_lock,
+    require_lock_of,
+)
 from elfkiln.work.lookup import Found, lookup_set
-
-LOCK_NAME = "kernels.lock.json"
-SCHEMA = "elfkiln-kernels-lock/1"
 
 
 @dataclass(frozen=True, slots=True)
 class Installed:
-    """What an install did: paths below the folder, how many were already right, and how the files were made."""
+    """What an install did: paths below the folder, how many were already right, and how the files were made.
+
+    `dropped` are paths that an earlier kernels.lock.json listed and this one does not, though something lies there.
+    """
 
     folder: str
     target: str
@@ -32,6 +45,7 @@ class Installed:
     unchanged: int
     linked: int
     copied: int
+    dropped: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form."""
@@ -42,91 +56,80 @@ class Installed:
             "unchanged": self.unchanged,
             "linked": self.linked,
             "copied": self.copied,
+            "dropped": list(self.dropped),
         }
 
 
 def install(project: Project, target: str, wanted: RequirementSet, folder: Path) -> Installed:
     """Put every ELF of the set below `folder` and write kernels.lock.json there, last.
 
-    Every blob is verified before the first file is touched: a set that is not whole installs nothing (`Differs`,
-    naming the first gap and their number). Each file appears by rename. A folder that holds another target's set is
-    `Refused`: the artifacts of two targets never mix.
+    Every blob and every place is looked at before the first file is touched: a set that is not whole installs nothing
+    (`Differs`, naming the first gap and their number). Each file appears by rename. A folder that holds another
+    target's set is `Refused`: the artifacts of two targets never mix. One install works on a folder at a time; others
+    wait, and say so.
     """
-    if folder.exists() and not folder.is_dir():
-        raise refusal(f"dir={folder}", expected="a model folder", found="something that is no folder")
-    earlier = _earlier_set(folder, target)
-    store = Store(project.store)
+    if os.path.lexists(folder) and not folder.is_dir():
+        raise refusal(f"dir={folder}", expected="a model folder", found="something that is not a folder")
     rows = lookup_set(project, target, wanted)
+    store = Store(project.store)
     _refuse_gaps(store, rows, target)
-    unchanged = linked = copied = 0
+    with locked(folder / f".{LOCK_NAME}.lock", f"the folder {folder}", keep=False):
+        return _install(project, target, wanted, folder, rows)
+
+
+def _install(project: Project, target: str, wanted: RequirementSet, folder: Path, rows: tuple[Found, ...]) -> Installed:
+    lock = folder / LOCK_NAME
+    refuse_other_kinds(lock)
+    earlier = read_kernels_lock(lock)
+    dropped: tuple[str, ...] = ()
+    if earlier is not None:
+        require_lock_of(earlier, lock, target)
+        entries = load_registry(project.registry_file).entries(target)
+        earlier, dropped = carried_over(earlier, project, entries, folder)
+    made = {row.path: row.entry for row in rows if row.entry is not None}
+    counts = _place_all(Store(project.store), folder, {path: entry.elf for path, entry in made.items()})
+    new = {path: LockRow(entry.elf, entry.size, entry.recipe) for path, entry in made.items()}
+    before = earlier or KernelsLock(target, frozenset(), {})
+    whole = KernelsLock(target, before.sets | {(wanted.model, wanted.layout)}, {**before.rows, **new})
+    write_atomic(lock, whole.to_bytes())
+    return Installed(
+        str(folder),
+        target,
+        tuple(row.path for row in rows),
+        counts["unchanged"],
+        counts["linked"],
+        counts["copied"],
+        tuple(path for path in dropped if path not in new),
+    )
+
+
+def _place_all(store: Store, folder: Path, files: Mapping[str, str]) -> Counter[str]:
+    """Make every path below the folder the blob of its digest; return how many were made in which way."""
+    parents = sorted({(folder / path).parent for path in files})
+    counts: Counter[str] = Counter()
     try:
-        for row in rows:
-            assert row.entry is not None
-            match _place(store, row.entry.elf, folder / row.path):
-                case "unchanged":
-                    unchanged += 1
-                case "linked":
-                    linked += 1
-                case _:
-                    copied += 1
-        for parent in {(folder / row.path).parent for row in rows}:
+        for path in files:
+            _refuse_place(folder / path)
+        for parent in parents:
+            parent.mkdir(parents=True, exist_ok=True)
+        sweep_files(folder, *parents)
+        for path, digest in files.items():
+            counts[_place(store, digest, folder / path)] += 1
+        for parent in parents:
             sync_folder(parent)
     except OSError as error:
         raise storage_refusal(Path(error.filename or folder), error) from error
-    write_atomic(folder / LOCK_NAME, lock_bytes(target, wanted, rows, earlier))
-    return Installed(str(folder), target, tuple(row.path for row in rows), unchanged, linked, copied)
+    return counts
 
 
-@dataclass(frozen=True, slots=True)
-class _Earlier:
-    """What an earlier kernels.lock.json of the folder says that still holds: its sets and its artifacts by path."""
-
-    sets: tuple[tuple[str, str], ...] = ()
-    artifacts: tuple[tuple[str, dict[str, Any]], ...] = ()
-
-
-def lock_bytes(target: str, wanted: RequirementSet, rows: tuple[Found, ...], earlier: _Earlier | None = None) -> bytes:
-    """Return kernels.lock.json: the target, the sets (model and layout) and every path with its digests.
-
-    No time and no place stands in it. What an earlier install put into the folder and is still there stays listed.
-    """
-    before = earlier or _Earlier()
-    artifacts = dict(before.artifacts) | {
-        row.path: {"elf": f"sha256:{row.entry.elf}", "size": row.entry.size, "recipe": f"sha256:{row.entry.recipe}"}
-        for row in rows
-        if row.entry is not None
-    }
-    sets = sorted({*before.sets, (wanted.model, wanted.layout)})
-    table = {
-        "schema": SCHEMA,
-        "target": target,
-        "sets": [{"model": model, "layout": layout} for model, layout in sets],
-        "artifacts": artifacts,
-    }
-    return (json.dumps(table, indent=2, sort_keys=True) + "\n").encode()
-
-
-def _earlier_set(folder: Path, target: str) -> _Earlier:
-    """Read the folder's kernels.lock.json; another target's, or one that is none, is `Refused`."""
-    path = folder / LOCK_NAME
+def _refuse_place(path: Path) -> None:
+    """Raise `Refused` for what an install does not replace: anything but a file, a link, or nothing."""
     try:
-        table = json.loads(path.read_bytes())
-        found = table["target"]
-        sets = tuple((str(one["model"]), str(one["layout"])) for one in table["sets"])
-        artifacts = [(str(name), dict(row), parse_digest(row["elf"])) for name, row in table["artifacts"].items()]
-    except FileNotFoundError:
-        return _Earlier()
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, Refused) as error:
-        raise Refused(f"{path}: not a kernels.lock.json of elfkiln ({error}); move it away and run again") from error
-    if found != target:
-        raise refusal(
-            f"{path}: target",
-            expected=target,
-            found=found,
-            remedy="artifacts of two targets never mix; install into another folder or remove this set first",
-        )
-    there = tuple((name, row) for name, row, digest in artifacts if digest_or_none(folder / name) == digest)
-    return _Earlier(sets if there else (), there)
+        mode = path.lstat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    if not stat.S_ISREG(mode) and not stat.S_ISLNK(mode):
+        raise refusal(str(path), expected="a file or nothing", found=kind_of(mode), remedy="move it away")
 
 
 def _refuse_gaps(store: Store, rows: tuple[Found, ...], target: str) -> None:
@@ -147,15 +150,12 @@ def _refuse_gaps(store: Store, rows: tuple[Found, ...], target: str) -> None:
 def _place(store: Store, digest: str, path: Path) -> str:
     """Make `path` the blob's bytes by rename; return `unchanged`, `linked` or `copied`."""
     blob = store.path(digest)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if path.is_file() and not path.is_symlink() and (path.samefile(blob) or file_sha256(path) == digest):
+    if not path.is_symlink() and path.is_file() and (path.samefile(blob) or digest_or_none(path) == digest):
         return "unchanged"
-    if path.exists() and not path.is_symlink() and not path.is_file():
-        raise refusal(str(path), expected="a file or nothing", found="something that is no file", remedy="move it away")
-    part = path.parent / f".part-{secrets.token_hex(8)}"
+    part = path.parent / f"{PART}{path.name}-{secrets.token_hex(4)}"
     try:
         try:
-            os.link(blob, part)
+            os.link(blob, part, follow_symlinks=False)
             how = "linked"
         except OSError as error:
             if error.errno not in (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP):
@@ -163,6 +163,8 @@ def _place(store: Store, digest: str, path: Path) -> str:
             # Another file system, or one without hard links: a verified copy.
             write_atomic(part, store.read(digest), mode=0o444)
             how = "copied"
+        if part.is_symlink():
+            raise Differs(f"blob sha256:{digest} became a symbolic link; run again")
         part.replace(path)
     finally:
         part.unlink(missing_ok=True)
