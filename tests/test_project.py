@@ -9,7 +9,8 @@ import sys
 
 import pytest
 
-from elfkiln.cli import VERBS, main
+from elfkiln.cli import main
+from elfkiln.cli.verbs import VERBS
 from elfkiln.errors import Refused
 from elfkiln.project import Project, find_project, find_root, named_project
 from projects import CHECKOUT, make_project

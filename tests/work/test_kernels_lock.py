@@ -180,7 +180,7 @@ def test_what_was_registered_before_is_still_ours(built, stand_in, tmp_path):
 
 def test_a_set_without_a_file_is_not_carried_over(built, tmp_path):
     put(built, tmp_path)
-    edited(tmp_path, lambda table: table["sets"].append({"model": "tiny", "layout": "n1"}))
+    edited(tmp_path, lambda table: table["sets"].append({"model": "tiny", "layout": "pb16i"}))
     for path in read(tmp_path)["artifacts"]:
         (tmp_path / path).unlink()
     put(built, tmp_path, "rm")
@@ -277,9 +277,7 @@ def test_a_blob_that_is_a_link_is_never_installed(built, tmp_path):
     (tmp_path / "elsewhere").write_bytes(path.read_bytes())
     path.unlink()
     path.symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(
-        Differs, match=rf"missing full ELF kernels/{QKV} \(blob sha256:.* cannot be read \(not a regular"
-    ):
+    with pytest.raises(Differs, match=rf"missing full ELF kernels/{QKV} \(blob .* cannot be read \(not a regular"):
         put(built, tmp_path / "model")
     assert not (tmp_path / "model").exists()
 
@@ -304,8 +302,8 @@ def test_a_blob_that_becomes_a_link_while_it_is_installed_is_not_either(built, t
 
 def test_nothing_is_touched_when_one_place_is_not_free(built, tmp_path):
     folder = tmp_path / "model"
-    (folder / "kernels-m16").mkdir(parents=True)
     last = sorted(need.path for need in model_requirements(built, "tiny").requirements)[-1]
+    (folder / last).parent.mkdir(parents=True)
     os.mkfifo(folder / last)
     before = everything(folder)
     with pytest.raises(Refused, match="expected a file or nothing, found a pipe; move it away"):
