@@ -137,7 +137,7 @@ def test_latent_attention_and_experts():
         ("DD", 10240, 2048),
     ]
     kva = derive_designs(dimensions(GLM_47_FLASH), fused=False)[2]
-    assert (kva.N, kva.real_N) == (640, 576)
+    assert (kva.N, kva.derivation) == (640, "N = 512 + 64 = 576, padded to tiles")
 
 
 def test_experts_are_never_fused():
@@ -390,9 +390,9 @@ def test_a_model_without_linear_keys_or_with_none_of_them_has_no_gdn():
 def test_geometry_no_whole_tile_serves_is_named():
     smollm2 = derive_designs(Dimensions(576, 30, 9, 3, 64, 1536), fused=True)
     assert geometry_faults(smollm2) == (
-        "QKV 576x960: N is no multiple of 128 (padded: 1024)",
-        "O 576x576: N is no multiple of 128 (padded: 640)",
-        "D 1536x576: N is no multiple of 128 (padded: 640)",
+        "QKV 576x960: N is not a multiple of 128 (padded: 1024)",
+        "O 576x576: N is not a multiple of 128 (padded: 640)",
+        "D 1536x576: N is not a multiple of 128 (padded: 640)",
     )
     falcon = derive_designs(Dimensions(4608, 32, 72, 1, 64, 18176), fused=True)
     assert "QKV 4608x4736: N/128 = 37 has no divisor in 2..8" in geometry_faults(falcon)

@@ -1,6 +1,7 @@
 """Two plans compared: names gained, lost and changed, plan fields, and the verb's exit codes."""
 
 import json
+import shutil
 
 import pytest
 
@@ -9,7 +10,7 @@ from elfkiln.models.plan.compare import compare_headers, compare_sets
 from elfkiln.models.plan.load import parse_plan
 from elfkiln.models.plan.names import plan_requirements
 from plan_data import PB16I, plan_data, write_plan_file
-from projects import TINY_ROLES
+from projects import CHECKOUT, TINY_ROLES
 
 
 def sets(old, new):
@@ -91,7 +92,7 @@ def test_plan_fields_are_compared_with_their_defaults():
 @pytest.fixture
 def checkout(tmp_path):
     """A project folder with a model by role table and one by plan, and a plan outside of it."""
-    (tmp_path / "toolchain.lock").write_text("")
+    shutil.copy(CHECKOUT / "toolchain.lock", tmp_path / "toolchain.lock")
     (tmp_path / "plans" / "tiny").mkdir(parents=True)
     (tmp_path / "plans" / "tiny" / "roles.yaml").write_text(TINY_ROLES)
     write_plan_file(tmp_path / "plans" / "planned", plan_data())

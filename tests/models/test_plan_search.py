@@ -4,10 +4,15 @@ from pathlib import Path
 
 from elfkiln.models.catalogue import model_requirements
 from elfkiln.models.plan.load import parse_plan
-from elfkiln.models.plan.search import choose, walk, walk_without_plan
+from elfkiln.models.plan.names import plan_requirements
+from elfkiln.models.plan.search import choose, walk_candidates, walk_without_plan
 from elfkiln.project import Project
 from plan_data import PB16I, plan_data
 from projects import CHECKOUT
+
+
+def walk(plan, model_dir, kernels_dir=None):
+    return walk_candidates(plan, plan_requirements(plan, "m"), model_dir, kernels_dir)
 
 
 def test_the_engine_walks_decode_dirs_in_order_for_twins_alone():

@@ -77,7 +77,7 @@ def test_falcon_down_and_qkv_are_named():
     found = findings("falcon-7b")
     assert "D 18304x4608: its K is neither N nor half of N of GU 4608x18176 (padded 18176)" in found[0]
     assert "QKV 4608x4736: N/128 = 37 has no divisor in 2..8: no design with whole tiles" in found[1]
-    assert len([entry for entry in found if "is no multiple of 128" in entry]) == 3
+    assert len([entry for entry in found if "is not a multiple of 128" in entry]) == 3
 
 
 def test_the_35b_is_named_for_qkv_fusion_and_columns():

@@ -1,7 +1,7 @@
 """The model architectures that the engine knows, by model_type of config.json, and why it does not know others.
 
-What the engine runs is told by its public sources: the dimension tables and build scripts name models, the forward pass
-names tensor families. An architecture is known where both fit: its layers are made of families the forward pass has.
+Its public sources say what the engine runs: the dimension tables and build scripts name models, the forward pass names
+tensor families. An architecture is known where both fit: its layers are made of families the forward pass has.
 """
 
 from __future__ import annotations

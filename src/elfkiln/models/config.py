@@ -119,16 +119,15 @@ class Dimensions:
 
 @dataclass(frozen=True, slots=True)
 class Design:
-    """A derived design: the engine's design role, its geometry, N before padding, and what its width is made of.
+    """A derived design: the engine's design role, its geometry, and what its width is made of.
 
-    >>> Design("KVA", 2048, 640, 576).elf_role, Design("QKVLIN", 5120, 10240, 10240).elf_role
+    >>> Design("KVA", 2048, 640).elf_role, Design("QKVLIN", 5120, 10240).elf_role
     ('KVA', 'QKV')
     """
 
     role: str
     K: int
     N: int
-    real_N: int
     derivation: str = field(default="", compare=False)
 
     @property
@@ -167,7 +166,7 @@ def dimensions_of(values: Mapping[str, Any], where: str, notes: list[str]) -> Di
 def text_part(config: Any, where: str, notes: list[str]) -> Mapping[str, Any]:
     """Return the keys of a config.json that describe the text model, from text_config where they lie there.
 
-    Adds a note in that case. Raises `Refused` for what is no object.
+    Adds a note in that case. Raises `Refused` for what is not an object.
     """
     if not isinstance(config, dict):
         raise refusal(where, expected="an object", found=shown(config))
@@ -191,16 +190,16 @@ def derive_designs(dims: Dimensions, *, fused: bool) -> tuple[Design, ...]:
 def geometry_faults(designs: tuple[Design, ...]) -> tuple[str, ...]:
     """Name every derived geometry that no design with whole tiles can serve.
 
-    >>> geometry_faults((Design("QKV", 576, 960, 960),))
-    ('QKV 576x960: N is no multiple of 128 (padded: 1024)',)
+    >>> geometry_faults((Design("QKV", 576, 960),))
+    ('QKV 576x960: N is not a multiple of 128 (padded: 1024)',)
     """
     faults = []
     for design in designs:
         shape = f"{design.role} {design.K}x{design.N}"
         if design.K % contract.TILE_K:
-            faults.append(f"{shape}: K is no multiple of {contract.TILE_K}")
+            faults.append(f"{shape}: K is not a multiple of {contract.TILE_K}")
         if design.N % contract.TILE_N:
-            faults.append(f"{shape}: N is no multiple of {contract.TILE_N} (padded: {padded(design.N)})")
+            faults.append(f"{shape}: N is not a multiple of {contract.TILE_N} (padded: {padded(design.N)})")
         elif not legal_columns(design.N):
             faults.append(f"{shape}: N/{contract.TILE_N} = {design.N // contract.TILE_N} has no divisor in 2..8")
     return tuple(faults)
@@ -219,52 +218,47 @@ def _designs(dims: Dimensions, *, fused: bool) -> Iterator[Design]:
     hidden, width = dims.hidden, dims.experts.width if dims.experts else dims.intermediate
     mlp = "the width of one expert" if dims.experts else "intermediate_size"
 
-    def design(role: str, K: int, N: int, derivation: str) -> Design:
-        return Design(role, K, N, N, derivation)
-
     if dims.mla:
         mla = dims.mla
         latent = mla.kv_lora + mla.rope
-        yield design("QA", hidden, mla.q_lora, "N = q_lora_rank")
-        yield design(
+        yield Design("QA", hidden, mla.q_lora, "N = q_lora_rank")
+        yield Design(
             "QB", mla.q_lora, dims.heads * (mla.nope + mla.rope), f"N = {dims.heads}*({mla.nope} + {mla.rope})"
         )
-        yield Design(
-            "KVA", hidden, padded(latent), latent, f"N = {mla.kv_lora} + {mla.rope} = {latent}, padded to tiles"
-        )
-        yield design("O", dims.heads * mla.value_head, hidden, f"K = {dims.heads}*{mla.value_head}")
+        yield Design("KVA", hidden, padded(latent), f"N = {mla.kv_lora} + {mla.rope} = {latent}, padded to tiles")
+        yield Design("O", dims.heads * mla.value_head, hidden, f"K = {dims.heads}*{mla.value_head}")
     else:
         gate = f"2*{dims.heads}*{dims.head_dim} with the output gate" if dims.output_gate else ""
         sums = f"{gate or f'{dims.heads}*{dims.head_dim}'} + 2*{dims.kv_heads}*{dims.head_dim}"
-        yield design("QKV", hidden, dims.qkv_width(), f"N = {sums}")
-        yield design("O", dims.heads * dims.head_dim, hidden, f"K = {dims.heads}*{dims.head_dim}")
+        yield Design("QKV", hidden, dims.qkv_width(), f"N = {sums}")
+        yield Design("O", dims.heads * dims.head_dim, hidden, f"K = {dims.heads}*{dims.head_dim}")
     if fused:
-        yield design("GU", hidden, 2 * width, f"N = twice {mlp}")
+        yield Design("GU", hidden, 2 * width, f"N = twice {mlp}")
     else:
-        yield design("G", hidden, width, f"N = {mlp}")
-        yield design("U", hidden, width, f"N = {mlp}")
-    yield design("D", width, hidden, f"K = {mlp}")
+        yield Design("G", hidden, width, f"N = {mlp}")
+        yield Design("U", hidden, width, f"N = {mlp}")
+    yield Design("D", width, hidden, f"K = {mlp}")
     if dims.mla:
         if dims.leading_dense:
-            yield design("DG", hidden, dims.intermediate, "N = the dense layers' width")
-            yield design("DU", hidden, dims.intermediate, "N = the dense layers' width")
-            yield design("DD", dims.intermediate, hidden, "K = the dense layers' width")
+            yield Design("DG", hidden, dims.intermediate, "N = the dense layers' width")
+            yield Design("DU", hidden, dims.intermediate, "N = the dense layers' width")
+            yield Design("DD", dims.intermediate, hidden, "K = the dense layers' width")
         return
     if dims.has_second_width:
         kv_heads, second = dims.global_kv_heads or dims.kv_heads, dims.global_head_dim
         sums = f"N = {dims.heads}*{second} + 2*{kv_heads}*{second}"
-        yield design("QKV2", hidden, dims.qkv_width(second=True), f"second attention width: {sums}")
-        yield design("O2", dims.heads * second, hidden, f"second attention width: K = {dims.heads}*{second}")
+        yield Design("QKV2", hidden, dims.qkv_width(second=True), f"second attention width: {sums}")
+        yield Design("O2", dims.heads * second, hidden, f"second attention width: K = {dims.heads}*{second}")
     if dims.per_layer_input:
-        yield design("PLEGATE", hidden, dims.per_layer_input, "N = hidden_size_per_layer_input")
-        yield design("PLEPROJ", dims.per_layer_input, hidden, "K = hidden_size_per_layer_input")
+        yield Design("PLEGATE", hidden, dims.per_layer_input, "N = hidden_size_per_layer_input")
+        yield Design("PLEPROJ", dims.per_layer_input, hidden, "K = hidden_size_per_layer_input")
     if dims.double_wide:
-        yield design("GU2", hidden, 4 * width, f"double-wide MLP: N = four times {mlp}")
-        yield design("D2", 2 * width, hidden, f"double-wide MLP: K = twice {mlp}")
+        yield Design("GU2", hidden, 4 * width, f"double-wide MLP: N = four times {mlp}")
+        yield Design("D2", 2 * width, hidden, f"double-wide MLP: K = twice {mlp}")
     if dims.linear_key:
         key, value = dims.linear_key, dims.linear_value
-        yield design("QKVLIN", hidden, 2 * key + value, f"GDN: N = 2*{key} + {value}")
-        yield design("Z", hidden, value, f"GDN gate: N = {value}")
+        yield Design("QKVLIN", hidden, 2 * key + value, f"GDN: N = 2*{key} + {value}")
+        yield Design("Z", hidden, value, f"GDN gate: N = {value}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,12 +87,12 @@ def _groups(container: Container) -> dict[int, dict[str, Tensor]]:
         if place is None:
             continue
         number, rest = place
-        what = f"{contract.CONTAINER_FILE}: {brief(name, 80)}"
         if not names.is_layer_number(number) or not rest:
             expected = "model.layers.<i>.<tensor>, i a number below a million without leading zeros"
-            raise refusal(what, expected=expected, found=shown(name))
+            raise refusal(f"{contract.CONTAINER_FILE}: {brief(name, 80)}", expected=expected, found=shown(name))
         if groups.setdefault(int(number), {}).setdefault(rest, tensor) is not tensor:
-            raise refusal(what, expected="one of model.layers.<i> and model.layer.<i>", found="both")
+            expected = "one of model.layers.<i> and model.layer.<i>"
+            raise refusal(f"{contract.CONTAINER_FILE}: {brief(name, 80)}", expected=expected, found="both")
     while groups and any(names.is_prediction(name) for name in groups[max(groups)]):
         del groups[max(groups)]
     if not groups:
@@ -358,7 +358,7 @@ class _LayerReader:
             width = dims.intermediate * (2 if wide else 1)
             keys = ("dense_gate_up", "dense_down") if dims.mla and dims.experts else ("gate_up", "down")
             return self.gate_up_down(*keys, _DENSE, width)
-        # A layer without an MLP is no decoder's: whatever else it has under another name would be left out of the plan.
+        # Every layer of a decoder has an MLP: one under another name would be left out of the plan without a word.
         raise self.refuse("mlp", expected=f"{names.GATE} or {names.EXPERT_GATE}", found=self.matrices())
 
     def gate_up_down(self, gate_up: str, down: str, parts: tuple[str, str, str], width: int) -> list[Projection]:
@@ -376,7 +376,7 @@ class _LayerReader:
         return [Projection("ple_gate", self.hidden, width), Projection("ple_proj", back, self.hidden)]
 
     def outputs(self, name: str, known_side: int, configured: int) -> int:
-        """Return the other side of a matrix of which one side is known, or the configured one if it cannot be told."""
+        """Return the other side of a matrix of which one side is known, or the configured one if nothing tells it."""
         tensor = self.tensors.get(name)
         if tensor is None:
             raise self.refuse(name, expected="a tensor of that name", found="none")

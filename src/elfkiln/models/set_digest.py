@@ -16,8 +16,8 @@ def set_digest(entries: Iterable[tuple[str, str]]) -> str:
 
     `entries` are (path below the model folder, sha256 of the bytes). The digest is the sha256 of the lines
     `<sha256>  <path>` sorted as bytes, each ended by a newline: what `sha256sum FILES | LC_ALL=C sort | sha256sum`
-    prints. Raises `Refused` for a digest that is no sha256, a path that is absolute or has a line break, and one path
-    under two digests; a repeated equal entry counts once.
+    prints. Raises `Refused` for a digest that is not a sha256, a path that is absolute or has a line break, and one
+    path under two digests; a repeated equal entry counts once.
 
     >>> set_digest([("kernels/a.elf", "0" * 64), ("b.elf", "1" * 64)]) == set_digest([("b.elf", "1" * 64),
     ...                                                                             ("kernels/a.elf", "0" * 64)])

@@ -157,10 +157,10 @@ def refuse_own_controls(logs: Sequence[Path], controls: Sequence[Path]) -> None:
 
 
 def parse_run(text: str, name: str) -> Run:
-    """Read the text of a log; `name` stands for it in messages. A byte-order mark at its start is no part of it.
+    """Read the text of a log; `name` stands for it in messages. A byte-order mark at its start is left out.
 
-    Raises `Refused` for a repeated id or figure, a figure that is no finite number, a line outside a text that has a
-    tag in it and is no line of the grammar, and a log that proves nothing: no greedy text at all, or an empty one.
+    Raises `Refused` for a repeated id or figure, a figure that is not a finite number, a line outside a text that has a
+    tag in it and is not a line of the grammar, and a log that proves nothing: no greedy text at all, or an empty one.
     """
     log = _Log(name)
     # Not splitlines(): a text may hold the other characters that it takes for line ends.
@@ -456,7 +456,7 @@ def _decoded(text: str, name: str, number: int, place: tuple[str, str]) -> str:
     try:
         value = json.loads(text)
         if isinstance(value, str):
-            value.encode()  # half of a surrogate pair is no text
+            value.encode()  # half of a surrogate pair is not text
             return value
     except (ValueError, RecursionError):
         pass

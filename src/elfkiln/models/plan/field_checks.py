@@ -1,4 +1,4 @@
-"""What a field of plan.json may hold: one check for each kind of value, and the words of its refusal."""
+"""What a field of plan.json may hold: one check for each kind of value, on top of the one reader of fields."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from elfkiln.engine import contract
-from elfkiln.errors import ElfkilnError, brief, refusal
+from elfkiln.errors import brief
+from elfkiln.io.checked import Value
 from elfkiln.io.strict_json import shown
 
 MAX_NUMBER = 2**31 - 1
@@ -19,86 +20,66 @@ MAX_NOTED = 20
 
 MAX_STEPS = 32
 MAX_STEP_BYTES = 255
-"""Bounds of a path of decode.dirs: no file system takes a longer step, and no folder of kernels lies deeper."""
+"""Bounds of a path of decode.dirs: no file system takes a longer step, and no folder of kernels is deeper."""
 
 _INDEX = re.compile(r"\[[0-9]+\]", re.ASCII)
 _BARE_FORBIDDEN = ("/", "\\", "\0")
 
 
 @dataclass(frozen=True, slots=True)
-class PlanReader:
-    """What the checks of one plan share: the file's name in messages, whether roles are strict, and the notes."""
+class PlanReading:
+    """What the checks of one plan share: whether unknown roles are refused, and the notes."""
 
-    where: str
     strict: bool = True
     notes: list[str] = field(default_factory=list)
     ignored: dict[str, set[str]] = field(default_factory=dict)
 
-    def refuse(self, name: str, *, expected: object, found: Any, remedy: str = "") -> ElfkilnError:
-        """Return the refusal of a field whose value is `found`."""
-        return self.refuse_as(name, expected=expected, found=shown(found), remedy=remedy)
+    def object(self, value: Value, known: Iterable[str]) -> dict[str, Value]:
+        """Return an object's fields; keys that are not `known` are noted, as the engine ignores them.
 
-    def refuse_as(self, name: str, *, expected: object, found: object, remedy: str = "") -> ElfkilnError:
-        """Return the refusal of a field, with `found` in words."""
-        return refusal(f"{self.where}: {name}" if name else self.where, expected=expected, found=found, remedy=remedy)
-
-    def object(self, name: str, value: Any, known: Iterable[str]) -> dict[str, Any]:
-        """Return an object; keys that are not `known` are noted, as the engine ignores them."""
-        if not isinstance(value, dict):
-            raise self.refuse(name, expected="an object", found=value)
-        keys = frozenset(known)
-        self.note_ignored(name, (key for key in value if key not in keys))
-        return value
-
-    def note_ignored(self, name: str, keys: Iterable[str]) -> None:
-        """Note keys that are not fields, each once for all items of a list; `finish` counts those over the bound."""
-        place = _INDEX.sub("[]", name)
+        A key is noted once for all items of a list.
+        """
+        fields, keys = value.table(), frozenset(known)
+        place = _INDEX.sub("[]", value.path)
         seen = self.ignored.setdefault(place, set())
-        for key in keys:
-            if key in seen:
+        for key in fields:
+            if key in keys or key in seen:
                 continue
             seen.add(key)
             if len(seen) <= MAX_NOTED:
                 spelt = f"{place}.{brief(key, 60)}" if place else brief(key, 60)
                 self.notes.append(f"{spelt}: not a field of {contract.PLAN_FORMAT}, ignored")
+        return fields
 
-    def finish(self) -> tuple[str, ...]:
+    def finish(self, where: str) -> tuple[str, ...]:
         """Return all notes; a plan of many unknown fields names the first of each place and counts the rest."""
         more = (
-            f"{place or self.where}: {len(keys) - MAX_NOTED} more fields ignored"
+            f"{place or where}: {len(keys) - MAX_NOTED} more fields ignored"
             for place, keys in self.ignored.items()
             if len(keys) > MAX_NOTED
         )
         return (*self.notes, *more)
 
 
-Check: TypeAlias = Callable[[PlanReader, str, Any], Any]
-"""Takes the reader, a field's dotted name and its value; returns the value to keep, or raises `Refused`."""
+Check: TypeAlias = Callable[[PlanReading, Value], Any]
+"""Takes the reading and a field's value; returns what to keep, or raises `Refused` naming the field."""
 
 
-def text(reader: PlanReader, name: str, value: Any) -> str:
+def text(_: PlanReading, value: Value) -> str:
     """Take any string."""
-    if not isinstance(value, str):
-        raise reader.refuse(name, expected="a string", found=value)
-    return value
+    return value.text(empty=True)
 
 
-def boolean(reader: PlanReader, name: str, value: Any) -> bool:
+def boolean(_: PlanReading, value: Value) -> bool:
     """Take true or false."""
-    if not isinstance(value, bool):
-        raise reader.refuse(name, expected="true or false", found=value)
-    return value
+    return value.boolean()
 
 
 def choice(*allowed: str) -> Check:
     """Take one of the strings listed."""
-    words = [word or repr(word) for word in allowed]
-    expected = words[0] if len(words) == 1 else "one of " + ", ".join(words)
 
-    def check(reader: PlanReader, name: str, value: Any) -> str:
-        if not isinstance(value, str) or value not in allowed:
-            raise reader.refuse(name, expected=expected, found=value)
-        return value
+    def check(_: PlanReading, value: Value) -> str:
+        return value.choice(allowed)
 
     return check
 
@@ -106,31 +87,31 @@ def choice(*allowed: str) -> Check:
 def known_or_noted(*known: str) -> Check:
     """Take any string; note one that is not known (the table it is held against is partly a guess)."""
 
-    def check(reader: PlanReader, name: str, value: Any) -> str:
-        word = text(reader, name, value)
+    def check(reading: PlanReading, value: Value) -> str:
+        word = text(reading, value)
         if word and word not in known:
-            reader.notes.append(f"{name}: {brief(repr(word), 80)} is not one of {', '.join(known)}")
+            reading.notes.append(f"{value.path}: {brief(repr(word), 80)} is not one of {', '.join(known)}")
         return word
 
     return check
 
 
-def whole(reader: PlanReader, name: str, value: Any) -> int:
+def whole(_: PlanReading, value: Value) -> int:
     """Take a whole number from 0."""
-    return _within(reader, name, value, 0, "a whole number")
+    return _within(value, 0, "a whole number")
 
 
-def positive(reader: PlanReader, name: str, value: Any) -> int:
+def positive(_: PlanReading, value: Value) -> int:
     """Take a whole number from 1."""
-    return _within(reader, name, value, 1, "a positive whole number")
+    return _within(value, 1, "a positive whole number")
 
 
 def only(number: int, why: str) -> Check:
     """Take that one number."""
 
-    def check(reader: PlanReader, name: str, value: Any) -> int:
-        if positive(reader, name, value) != number:
-            raise reader.refuse(name, expected=f"{number}, {why}", found=value)
+    def check(reading: PlanReading, value: Value) -> int:
+        if positive(reading, value) != number:
+            raise value.refuse(f"{number}, {why}")
         return number
 
     return check
@@ -140,50 +121,50 @@ def power_of_two(least: int, most: int) -> Check:
     """Take 0 or a power of two within the bounds."""
     expected = f"0 or a power of two in {least}..{most}"
 
-    def check(reader: PlanReader, name: str, value: Any) -> int:
-        number = _within(reader, name, value, 0, expected)
+    def check(_: PlanReading, value: Value) -> int:
+        number = _within(value, 0, expected)
         if number and (not least <= number <= most or number & (number - 1)):
-            raise reader.refuse(name, expected=expected, found=value)
+            raise value.refuse(expected)
         return number
 
     return check
 
 
-def bare_name(reader: PlanReader, name: str, value: Any) -> str:
+def bare_name(reading: PlanReading, value: Value) -> str:
     """Take a file name without a folder, or nothing."""
-    word = text(reader, name, value)
+    word = text(reading, value)
     if word in (".", "..") or any(mark in word for mark in _BARE_FORBIDDEN) or not word.isprintable():
-        raise reader.refuse(name, expected="a bare file name", found=word)
+        raise value.refuse("a bare file name")
     return word
 
 
-def relative_path(reader: PlanReader, name: str, value: Any) -> str:
+def relative_path(reading: PlanReading, value: Value) -> str:
     """Take a path that stays below its root; return it without empty and `.` steps ("." for the root itself)."""
-    path = text(reader, name, value)
+    path = text(reading, value)
     fault = _path_fault(path)
     if fault:
-        expected = "a relative path with / that stays below its root"
-        raise reader.refuse_as(name, expected=expected, found=f"{fault}: {shown(path)}")
+        raise value.refuse("a relative path with / that stays below its root", f"{fault}: {shown(path)}")
     return "/".join(_steps(path)) or "."
 
 
 def list_of(check: Check, expected: str) -> Check:
     """Take a list that is not empty and whose items all pass `check`."""
 
-    def check_all(reader: PlanReader, name: str, value: Any) -> tuple[Any, ...]:
-        if not isinstance(value, list) or not value:
-            raise reader.refuse(name, expected=expected, found=value)
-        return tuple(check(reader, f"{name}[{index}]", item) for index, item in enumerate(value))
+    def check_all(reading: PlanReading, value: Value) -> tuple[Any, ...]:
+        if not isinstance(value.raw, list) or not value.raw:
+            raise value.refuse(expected)
+        return tuple(check(reading, item) for item in value.items())
 
     return check_all
 
 
-def _within(reader: PlanReader, name: str, value: Any, least: int, expected: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise reader.refuse(name, expected=expected, found=value)
-    if value > MAX_NUMBER:
-        raise reader.refuse(name, expected=f"{expected} below 2^31, as the engine reads it into an int", found=value)
-    return value
+def _within(value: Value, least: int, expected: str) -> int:
+    number = value.raw
+    if isinstance(number, bool) or not isinstance(number, int) or number < least:
+        raise value.refuse(expected)
+    if number > MAX_NUMBER:
+        raise value.refuse(f"{expected} below 2^31, as the engine reads it into an int")
+    return number
 
 
 def _steps(path: str) -> list[str]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
-from elfkiln.models.plan.field_checks import Check, PlanReader
+from elfkiln.io.checked import Value
+from elfkiln.models.plan.field_checks import Check, PlanReading
 
 _KEY = "plan field"
 _NEEDED: Final = object()
@@ -52,8 +53,8 @@ def optional_field(place: str, check: Check) -> Any:
 def plan_section(place: str, section: type[Any], *, default: Any = _NEEDED, written: bool = True) -> Any:
     """Declare an attribute that is an object of fields; `default` is the object that stands for an absent one."""
 
-    def check(reader: PlanReader, name: str, value: Any) -> Any:
-        return read_fields(section, reader, name, value)
+    def check(reading: PlanReading, value: Value) -> Any:
+        return read_fields(section, reading, value)
 
     return field(metadata={_KEY: FieldSpec(place, check, default, written, section=section)})
 
@@ -65,33 +66,33 @@ def specs(schema: type[Any]) -> Iterator[tuple[str, FieldSpec]]:
             yield entry.name, entry.metadata[_KEY]
 
 
-def read_fields(
-    schema: type[Any], reader: PlanReader, name: str, value: Any, *, also: Iterable[str] = (), **more: Any
-) -> Any:
+def read_fields(schema: type[Any], reading: PlanReading, value: Value, *, also: Iterable[str] = (), **more: Any) -> Any:
     """Return the object of `schema` that a JSON value says; raises `Refused` naming the field that cannot be taken.
 
-    `name` is the dotted name of the value ("" for the whole file). `also` are keys of it that are read elsewhere, and
-    `more` the attributes they became.
+    `also` are keys of the value that are read elsewhere, and `more` the attributes they became.
     """
     keys = _keys(schema)
-    objects = {"": reader.object(name, value, (*keys.pop(""), *also))}
-    for place, known in keys.items():
+    objects = {"": reading.object(value, (*keys.pop(""), *also))}
+
+    def at(place: str, default: Any) -> Value:
         parent, _, key = place.rpartition(".")
+        return objects[parent].get(key) or Value(default, value.where, f"{value.path}.{place}" if value.path else place)
+
+    for place, known in keys.items():
         # A section that is left out is an empty one, unless a field of it is needed: then the section itself is asked
         # for, since "model: found nothing" says more than "model.hidden: found nothing".
-        absent: dict[str, Any] | None = None if _is_needed(schema, place) else {}
-        objects[place] = reader.object(_join(name, place), objects[parent].get(key, absent), known)
+        objects[place] = reading.object(at(place, None if _is_needed(schema, place) else {}), known)
     values = {}
     for attribute, spec in specs(schema):
-        parent, _, key = spec.place.rpartition(".")
-        if key in objects[parent] or spec.needed:
-            found = objects[parent].get(key)
-        elif spec.none_where_absent:
-            continue
-        else:
-            found = spec.default
-        values[attribute] = spec.check(reader, _join(name, spec.place), found)
+        found = at(spec.place, None if spec.needed or spec.none_where_absent else spec.default)
+        if not spec.none_where_absent or _is_there(objects, spec.place):
+            values[attribute] = spec.check(reading, found)
     return schema(**values, **more)
+
+
+def _is_there(objects: Mapping[str, Mapping[str, Value]], place: str) -> bool:
+    parent, _, key = place.rpartition(".")
+    return key in objects[parent]
 
 
 def _keys(schema: type[Any]) -> dict[str, list[str]]:
@@ -108,7 +109,3 @@ def _keys(schema: type[Any]) -> dict[str, list[str]]:
 
 def _is_needed(schema: type[Any], place: str) -> bool:
     return any(spec.needed for _, spec in specs(schema) if spec.place.startswith(f"{place}."))
-
-
-def _join(name: str, place: str) -> str:
-    return f"{name}.{place}" if name else place

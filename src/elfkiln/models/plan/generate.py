@@ -35,7 +35,7 @@ _TERNARY_LAYOUTS = {"pb16i": "pb16i", "t2s": "t2"}
 class Options:
     """What the model folder itself cannot tell.
 
-    `kernels_dir` is the engine's --kernels directory: what lies in it decides fused or split and the batched experts.
+    `kernels_dir` is the engine's --kernels directory: its files decide fused or split and the batched experts.
     `layout` and `tag` say what the container and config.json do not (no public source says how a container declares
     t2s); a layout that contradicts them is refused. `decode` turns the twins off.
     """

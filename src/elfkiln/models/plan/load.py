@@ -15,8 +15,9 @@ from typing import Any
 from elfkiln.engine import contract
 from elfkiln.engine.artifact_name import bare_elf_name
 from elfkiln.errors import Refused, brief, refusal
+from elfkiln.io.checked import Value
 from elfkiln.io.strict_json import read_strict_json, shown
-from elfkiln.models.plan.field_checks import MAX_NOTED, PlanReader
+from elfkiln.models.plan.field_checks import MAX_NOTED, PlanReading
 from elfkiln.models.plan.schema import LAYER_ROLES, Plan, read_plan
 
 MAX_PLAN_BYTES = 1024 * 1024
@@ -50,17 +51,17 @@ def load_plan(path: Path, *, strict: bool = True) -> Plan:
 
 def parse_plan(value: Any, where: str = contract.PLAN_FILE, *, strict: bool = True) -> Plan:
     """Check a parsed plan and return it; `where` stands for the file in messages."""
-    reader = PlanReader(where, strict)
-    plan = read_plan(reader, value)
+    reading, file = PlanReading(strict), Value(value, where)
+    plan = read_plan(reading, file)
     # A rule between fields may take its fields as sound: each was checked before. The order is that of the file, so
     # that the first fault a person meets when reading is the one that is named; only the family comes first, since a
     # plan of another family breaks most of what follows.
-    _check_family(reader, plan)
-    _check_decode(reader, plan)
-    _check_rotation(reader, plan)
-    _check_batched_experts(reader, plan)
-    _check_layers(reader, plan)
-    return replace(plan, notes=(*reader.finish(), *_unknown_roles(plan)))
+    _check_family(plan)
+    _check_decode(plan)
+    _check_rotation(plan)
+    _check_batched_experts(plan)
+    _check_layers(plan)
+    return replace(plan, notes=(*reading.finish(where), *_unknown_roles(plan)))
 
 
 def require_target(plan: Plan, capabilities: contract.Capabilities) -> None:
@@ -81,7 +82,7 @@ def require_target(plan: Plan, capabilities: contract.Capabilities) -> None:
 def decision_mode(path: Path) -> Any:
     """Return attention_mode of a decision_config.json; None where there is no such file, or it does not say.
 
-    Raises `Refused` for a file that is no JSON object.
+    Raises `Refused` for a file that is not a JSON object.
     """
     if not os.path.lexists(path):
         return None
@@ -91,7 +92,11 @@ def decision_mode(path: Path) -> Any:
     return value.get(contract.DECISION_KEY)
 
 
-def _check_family(reader: PlanReader, plan: Plan) -> None:
+def _refuse(plan: Plan, field: str, expected: str, found: object) -> Refused:
+    return Value(found, plan.where, field).refuse(expected)
+
+
+def _check_family(plan: Plan) -> None:
     """Hold tag, layout and pb16i against the table of families.
 
     The three say one thing three times over. The engine takes the tag into every file name and the layout into how it
@@ -102,13 +107,13 @@ def _check_family(reader: PlanReader, plan: Plan) -> None:
     if family.layout != plan.layout:
         tags = ", ".join(repr(family.tag) for family in contract.FAMILIES if family.layout == plan.layout)
         expected = f"a tag of container.layout {plan.layout} ({tags})"
-        raise reader.refuse("kernels.tag", expected=expected, found=plan.tag)
+        raise _refuse(plan, "kernels.tag", expected, plan.tag)
     if family.pb16i != plan.pb16i:
         expected = f"{shown(family.pb16i)}, as kernels.tag is {plan.tag!r}"
-        raise reader.refuse("container.pb16i", expected=expected, found=plan.pb16i)
+        raise _refuse(plan, "container.pb16i", expected, plan.pb16i)
 
 
-def _check_decode(reader: PlanReader, plan: Plan) -> None:
+def _check_decode(plan: Plan) -> None:
     """Hold the sealed ELF against the family and decode.enabled.
 
     Only the tag _pb16i needs one: the t2s families may have one (their container is flagged pb16i too), and with
@@ -117,31 +122,31 @@ def _check_decode(reader: PlanReader, plan: Plan) -> None:
     """
     name, sealed = "decode.sealed_elf", plan.decode.sealed_elf
     if sealed and not plan.pb16i:
-        raise reader.refuse(name, expected="nothing, as the container is not pb16i", found=sealed)
+        raise _refuse(plan, name, "nothing, as the container is not pb16i", sealed)
     if plan.decode.enabled and plan.tag == contract.SEALED_TAG and not sealed:
         expected = f"a file name, as decode of tag {plan.tag} needs a sealed ELF"
-        raise reader.refuse(name, expected=expected, found=sealed)
+        raise _refuse(plan, name, expected, sealed)
     if sealed:
-        bare_elf_name(sealed, f"{reader.where}: {name}")
+        bare_elf_name(sealed, f"{plan.where}: {name}")
 
 
-def _check_rotation(reader: PlanReader, plan: Plan) -> None:
+def _check_rotation(plan: Plan) -> None:
     """Refuse signs without a rotation: the engine would drop them, and the cache would not be what was planned."""
     if plan.kv.hadamard_signs and not plan.kv.hadamard_block:
         expected = "nothing, as kv.hadamard.block is 0"
-        raise reader.refuse("kv.hadamard.signs", expected=expected, found=plan.kv.hadamard_signs)
+        raise _refuse(plan, "kv.hadamard.signs", expected, plan.kv.hadamard_signs)
 
 
-def _check_batched_experts(reader: PlanReader, plan: Plan) -> None:
+def _check_batched_experts(plan: Plan) -> None:
     """Refuse an enabled pair without a size. One that is off may say anything: nothing reads it."""
     pair = plan.batched_experts
     for letter, value in (("K", pair.K), ("N", pair.N)):
         if pair.enabled and not value:
             expected = "a positive whole number, as enabled is true"
-            raise reader.refuse(f"moe.batched_expert_gu.{letter}", expected=expected, found=value)
+            raise _refuse(plan, f"moe.batched_expert_gu.{letter}", expected, value)
 
 
-def _check_layers(reader: PlanReader, plan: Plan) -> None:
+def _check_layers(plan: Plan) -> None:
     """Hold the layers against their count and order.
 
     The engine indexes its own arrays by position. A list in another order would run, each layer with the kernels of
@@ -149,11 +154,11 @@ def _check_layers(reader: PlanReader, plan: Plan) -> None:
     """
     if len(plan.layers) != plan.layer_count:
         expected = f"{plan.layer_count} layers, as model.layers says"
-        raise reader.refuse_as("layers", expected=expected, found=len(plan.layers))
+        raise _refuse(plan, "layers", expected, len(plan.layers))
     for index, layer in enumerate(plan.layers):
         if layer.index != index:
             expected = f"{index} (contiguous, in order)"
-            raise reader.refuse(f"layers[{index}].index", expected=expected, found=layer.index)
+            raise _refuse(plan, f"layers[{index}].index", expected, layer.index)
 
 
 def _unknown_roles(plan: Plan) -> Iterator[str]:

@@ -65,7 +65,7 @@ def plan_requirements(plan: Plan, model: str, columns: Columns | None = None) ->
 
     Raises `Refused` naming the layer and projection for a geometry that contradicts the model's hidden size, a
     gate_up.N that is neither down.K nor its double, an attention output whose K is not attn_gate.N, a layer whose
-    attention output cannot be told, more layers or designs than the engine holds, and a geometry no design can be
+    attention output does not show, more layers or designs than the engine holds, and a geometry no design can be
     built for.
     """
     if len(plan.layers) > contract.MAX_LAYERS:

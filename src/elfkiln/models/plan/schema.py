@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from elfkiln.engine import contract
+from elfkiln.io.checked import Value
 from elfkiln.models.plan import field_checks as checks
-from elfkiln.models.plan.field_checks import PlanReader
+from elfkiln.models.plan.field_checks import PlanReading
 from elfkiln.models.plan.field_table import optional_field, plan_field, plan_section, read_fields
 
 FREE_TEXT = "generated_by"
@@ -31,8 +32,8 @@ class Directory:
     path: str = plan_field("path", checks.relative_path)
 
 
-def _directory(reader: PlanReader, name: str, value: Any) -> Any:
-    return read_fields(Directory, reader, name, value)
+def _directory(reading: PlanReading, value: Value) -> Any:
+    return read_fields(Directory, reading, value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,21 +79,18 @@ class Projection:
     fused: bool | None = optional_field("fused", checks.boolean)
 
 
-def _projection(reader: PlanReader, name: str, key: str, value: Any) -> Any:
-    if isinstance(value, dict):
-        missing = [letter for letter in "KN" if letter not in value]
-        if missing:  # one rule for both, in the engine's words: naming only one of them is refused
-            found = "neither" if len(missing) == 2 else "only " + "KN".replace(missing[0], "")
-            raise reader.refuse_as(name, expected="both K and N", found=found)
-    return read_fields(Projection, reader, name, value, key=key)
+def _projection(reading: PlanReading, key: str, value: Value) -> Any:
+    missing = [letter for letter in "KN" if letter not in value.table()]
+    if missing:  # one rule for both, in the engine's words: naming only one of them is refused
+        raise value.refuse("both K and N", "neither" if len(missing) == 2 else "only " + "KN".replace(missing[0], ""))
+    return read_fields(Projection, reading, value, key=key)
 
 
-def _role(reader: PlanReader, name: str, value: Any) -> str:
-    role = checks.text(reader, name, value)
-    if reader.strict and role not in LAYER_ROLES:
-        expected = "one of " + ", ".join(LAYER_ROLES)
+def _role(reading: PlanReading, value: Value) -> str:
+    role = value.text(empty=True)
+    if reading.strict and role not in LAYER_ROLES:
         remedy = "the verbs that take roles=any let it through with a note"
-        raise reader.refuse(name, expected=expected, found=role, remedy=remedy)
+        raise value.refuse("one of " + ", ".join(LAYER_ROLES), remedy=remedy)
     return role
 
 
@@ -109,18 +107,16 @@ class Layer:
         return next((projection for projection in self.projections if projection.key == key), None)
 
 
-def _layers(reader: PlanReader, name: str, value: Any) -> tuple[Layer, ...]:
-    if not isinstance(value, list):
-        raise reader.refuse(name, expected="a list of layers", found=value)
-    return tuple(_layer(reader, f"{name}[{index}]", entry) for index, entry in enumerate(value))
+def _layers(reading: PlanReading, value: Value) -> tuple[Layer, ...]:
+    if not isinstance(value.raw, list):
+        raise value.refuse("a list of layers")
+    return tuple(_layer(reading, item) for item in value.items())
 
 
-def _layer(reader: PlanReader, name: str, value: Any) -> Any:
-    entry = value if isinstance(value, dict) else {}
-    projections = tuple(
-        _projection(reader, f"{name}.{key}", key, entry[key]) for key in PROJECTION_KEYS if key in entry
-    )
-    return read_fields(Layer, reader, name, value, also=PROJECTION_KEYS, projections=projections)
+def _layer(reading: PlanReading, value: Value) -> Any:
+    entry = value.table()
+    projections = tuple(_projection(reading, key, entry[key]) for key in PROJECTION_KEYS if key in entry)
+    return read_fields(Layer, reading, value, also=PROJECTION_KEYS, projections=projections)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,7 +154,7 @@ class Plan:
     where: str = field(default=contract.PLAN_FILE, compare=False)
 
 
-def read_plan(reader: PlanReader, value: Any) -> Plan:
+def read_plan(reading: PlanReading, value: Value) -> Plan:
     """Return the plan that a JSON value says, each field checked by itself; raises `Refused` naming the field."""
-    plan: Plan = read_fields(Plan, reader, "", value, where=reader.where)
+    plan: Plan = read_fields(Plan, reading, value, where=value.where)
     return plan

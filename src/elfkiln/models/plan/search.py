@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from elfkiln.engine import contract
-from elfkiln.models.plan.names import plan_requirements
 from elfkiln.models.plan.schema import Plan
 from elfkiln.models.requirement import Requirement, RequirementSet
 
@@ -32,20 +31,15 @@ class Choice:
     empty: tuple[Path, ...]
 
 
-def walk(plan: Plan, model_dir: Path, kernels_dir: Path | None = None) -> list[Candidates]:
-    """Return, for every artifact of a plan, the paths the engine tries in order.
+def walk_candidates(
+    plan: Plan | None, wanted: RequirementSet, model_dir: Path, kernels_dir: Path | None = None
+) -> list[Candidates]:
+    """Return the paths the engine tries for a requirement set: by its plan, or by its probes where there is none.
 
     `kernels_dir` is the engine's --kernels directory (default: `kernels` in the model folder); the M=128 set is looked
     up there alone. Twins are searched through decode.dirs in order; the sealed ELF in the model folder (a guess, see
     `contract.SEALED_DIRECTORY`). Paths are composed, never looked at.
     """
-    return walk_candidates(plan, plan_requirements(plan, model_dir.name), model_dir, kernels_dir)
-
-
-def walk_candidates(
-    plan: Plan | None, wanted: RequirementSet, model_dir: Path, kernels_dir: Path | None = None
-) -> list[Candidates]:
-    """Return the paths the engine tries for a requirement set: by its plan, or by its probes where there is none."""
     if plan is None:
         return walk_without_plan(wanted, model_dir, kernels_dir)
     kernels = kernels_dir or model_dir / contract.PREFILL_DIRECTORY
