@@ -66,6 +66,7 @@ class MiniTarget:
     kind = "mini"
     kinds = {"mini": "a mini ELF", "wrong-mini": "a mini ELF of another geometry"}  # noqa: RUF012
     has_wheels = False
+    on_device = False
 
     def builder(self, project, pin):
         """Return the builder."""

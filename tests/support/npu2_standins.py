@@ -213,6 +213,27 @@ put(out, data, told, Path(__file__).resolve().parent / "i8.o")
 """
 )
 
+ASSEMBLER = (
+    _SHEBANG
+    + """
+import json, sys
+words = sys.argv[1:]
+if words[:3] != ["-t", "aie2_config", "-j"] or words[4] != "-o":
+    sys.exit("usage: aiebu-asm -t aie2_config -j CONFIG -o ELF")
+(kernel,) = json.load(open(words[3]))["xrt-kernels"]
+parts = [row["PDI_file"] for row in kernel["PDIs"]] + [row["TXN_ctrl_code_file"] for row in kernel["instance"]]
+data = b"".join(open(part, "rb").read() for part in parts)
+open(words[5], "wb").write(b"\x7fELF\x01\x01\x01\x45" + bytes([@ABI@]) + bytes(43) + data)
+"""
+)
+"""An aiebu-asm that makes ELFs of an ABI version, as far as the probe at install looks at them."""
+
+
+def assembler(abi: int = 33) -> str:
+    """Return the text of a stand-in aiebu-asm."""
+    return ASSEMBLER.replace("@ABI@", str(abi))
+
+
 _IDLE = _SHEBANG + "print('idle')\n"
 
 
@@ -351,7 +372,7 @@ def make_standins(
         "mlir_aie/include/aie_api/aie.hpp": "// stand-in\n",
         "+mlir_aie/bin/aiecc": aiecc,
         "+mlir_aie/bin/aie-opt": _AIE_OPT,
-        "+mlir_aie/bin/aiebu-asm": _IDLE,
+        "+mlir_aie/bin/aiebu-asm": assembler(),
         "mlir_aie/bin/recorded.elf": elf,
         "mlir_aie/bin/other.elf": (EXAMPLES / "full-elf" / "gemm_2x2.2026-08.elf").read_bytes(),
         **recorded,
@@ -395,7 +416,7 @@ def this_python(version: str) -> Interpreter:
 
 def copy_installed(installed, root: Path):
     """Copy an installed toolchain into another project with the same lock, and open it there."""
-    from elfkiln.targets.npu2.install_toolchain import open_installed
+    from elfkiln.targets.npu2.installed_toolchain import open_installed
 
     project = Project(root)
     target = project.toolchains / installed.pin.digest

@@ -73,10 +73,14 @@ def _bump(project: Project, arguments: Arguments) -> int:
     from elfkiln.targets.npu2.candidate_lock import write_candidate
     from elfkiln.work.bump import bump
 
-    wheels, out = arguments.keys.get("wheels"), arguments.keys.get("out")
-    if not wheels or not out:
-        raise Refused("toolchain bump: takes wheels=<files or a folder, comma between them> and out=<file>")
-    found = bump(project, [Path(word) for word in wheels.split(",") if word])
+    wheels, out = arguments.keys.get("wheels", ""), arguments.keys.get("out")
+    assembler = arguments.keys.get("aiebu-asm")
+    if not (wheels or assembler) or not out:
+        raise Refused(
+            "toolchain bump: takes wheels=<files or a folder, comma between them> and out=<file>; aiebu-asm=<program> "
+            "in place of wheels= or beside it"
+        )
+    found = bump(project, [Path(word) for word in wheels.split(",") if word], Path(assembler) if assembler else None)
     candidate = found.lock
     write_candidate(candidate.text, Path(out), overwrite="--overwrite" in arguments.flags)
     if arguments.json:
@@ -112,7 +116,7 @@ _TAKES = {
     "install": {"target", "wheels", "root"},
     "status": {"target", "root"},
     "mirror": {"target", "wheels", "root"},
-    "bump": {"wheels", "out", "root"},
+    "bump": {"wheels", "aiebu-asm", "out", "root"},
 }
 
 

@@ -109,12 +109,31 @@ VERBS: dict[str, Verb] = {
         "verify",
         "run every ELF of a model at full size and compare each int32 with numpy",
         Spec(
-            keys=SET | ROOT,
+            keys=SET | ROOT | {"on": "device: run the registered ELFs on the NPU itself (docs/device.md)"},
             valued={"-n": "how many geometries run at once (default: the number of processors)"},
             flags={"--quiet": "print only what failed and the closing line"},
         ),
-        ("verify model=qwen3-0.6b", "verify model=bonsai2-27b layout=rm --quiet"),
+        (
+            "verify model=qwen3-0.6b",
+            "verify model=bonsai2-27b layout=rm --quiet",
+            "verify model=bonsai2-27b target=npu2 on=device",
+        ),
         "a comparison failed",
+    ),
+    "bench": Verb(
+        "bench",
+        "time a model's registered ELFs on the NPU, each only if it is right, beside the predicted times",
+        Spec(
+            keys=SET
+            | ROOT
+            | {
+                "pmode": "the power mode the device must be in: performance, turbo, ... (default: any, and recorded)",
+                "iterations": "timed runs of each (default: 50)",
+                "warmup": "runs before them that are not counted (default: 10)",
+            },
+        ),
+        ("bench model=bonsai2-27b target=npu2", "bench model=bonsai2-27b target=npu2 pmode=performance --json"),
+        "an ELF is wrong or could not be run",
     ),
     "report": Verb(
         "report",
@@ -289,6 +308,7 @@ VERBS: dict[str, Verb] = {
             | ROOT
             | {
                 "wheels": "install, mirror: a folder of wheels, to do without a network; bump: wheels or a folder",
+                "aiebu-asm": "bump: this machine's program of that name, which no wheel holds, to pin",
                 "out": "bump: the file the candidate lock is written to",
             },
             flags={"--overwrite": "bump: out= may exist, and may be toolchain.lock itself"},

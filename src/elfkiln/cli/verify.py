@@ -5,7 +5,7 @@ from __future__ import annotations
 from elfkiln.cli.arguments import Arguments
 from elfkiln.cli.common import print_json, project_of, sets_of
 from elfkiln.cli.elfs import job_count
-from elfkiln.errors import EXIT_DONE
+from elfkiln.errors import EXIT_DONE, Refused, refusal
 from elfkiln.targets.table import builder_for
 from elfkiln.targets.target import headline_of
 
@@ -16,6 +16,8 @@ def run(arguments: Arguments) -> int:
 
     from elfkiln.work.verify import exit_code_of, verify_set
 
+    if "on" in arguments.keys:
+        return _on_device(arguments)
     project = project_of(arguments)
     builder = builder_for(project, arguments.keys.get("target"))
     jobs = job_count(arguments.valued.get("-n")) or os.cpu_count() or 1
@@ -41,3 +43,15 @@ def run(arguments: Arguments) -> int:
     if arguments.json:
         print_json({"target": builder.pin.name, "sets": tables})
     return code
+
+
+def _on_device(arguments: Arguments) -> int:
+    """Run the set's registered ELFs on the device, each checked and run some times more."""
+    from elfkiln.cli.bench import run_sets
+    from elfkiln.targets.npu2.device.series import DeviceOptions
+
+    if arguments.keys["on"] != "device":
+        raise refusal("on", expected="device, or no on= to run the designs on this machine", found=arguments.keys["on"])
+    if "-n" in arguments.valued:
+        raise Refused("verify: -n does not go with on=device: one ELF runs at a time")
+    return run_sets(arguments, DeviceOptions(), "verify")

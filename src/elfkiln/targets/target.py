@@ -137,6 +137,11 @@ class Target(Protocol):
         """Whether its toolchain is made of wheels of its own, which `toolchain install` and `mirror` deal with."""
         ...
 
+    @property
+    def on_device(self) -> bool:
+        """Whether its ELFs run on a device of their own, which `verify on=device` and `bench` use."""
+        ...
+
     def builder(self, project: Project, pin: TargetPin) -> Builder:
         """Return its builder; `Refused` when the tools that would run are not the locked ones."""
         ...

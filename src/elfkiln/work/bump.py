@@ -47,12 +47,13 @@ class Bump:
         }
 
 
-def bump(project: Project, paths: Iterable[Path]) -> Bump:
+def bump(project: Project, paths: Iterable[Path], assembler: Path | None = None) -> Bump:
     """Make the candidate lock of given wheels and say what it would change; nothing is written, installed or built.
 
-    Raises `Refused` for an unusable wheel or when the lock cannot be edited.
+    `assembler` is the machine's aiebu-asm to pin, or None. Raises `Refused` for an unusable wheel or program, or when
+    the lock cannot be edited.
     """
-    lock = candidate_lock(project.lock_file, paths)
+    lock = candidate_lock(project.lock_file, paths, assembler)
     notes = [*lock.notes]
     registered = load_registry(project.registry_file).entries("npu2")
     models, wanted = _wanted(project, registered, notes)

@@ -12,7 +12,7 @@ from elfkiln.errors import Refused
 from elfkiln.io.canonical import canonical_json
 from elfkiln.project import Project
 from elfkiln.targets.npu2.candidate_lock import candidate_lock, read_given
-from npu2_standins import make_wheel
+from npu2_standins import assembler, make_wheel
 
 CHECKOUT = Path(__file__).resolve().parents[3]
 REAL_LOCK = (CHECKOUT / "toolchain.lock").read_text()
@@ -236,3 +236,65 @@ def test_lines_that_do_not_change_stay_to_the_letter(project, tmp_path):
     assert len(old_lines) == len(new_lines)
     changed = {old.partition(" = ")[0] for old, now in zip(old_lines, new_lines, strict=True) if old != now}
     assert changed == {"version", "file", "sha256", "size"}
+
+
+def program(tmp_path, abi=33):
+    path = tmp_path / "xrt" / "bin" / "aiebu-asm"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(assembler(abi))
+    path.chmod(0o755)
+    return path
+
+
+def test_the_machines_assembler_is_pinned_by_place_digest_and_abi(project, tmp_path):
+    path = program(tmp_path)
+    candidate = candidate_lock(project.lock_file, [], path)
+    row = {"file": str(path), "sha256": hashlib.sha256(path.read_bytes()).hexdigest(), "abi": 33}
+    assert tomllib.loads(candidate.text)["target"]["npu2"]["outside_tools"] == {"aiebu-asm": row}
+    assert [(c.name, c.before, c.after) for c in candidate.changes] == [("aiebu-asm", None, str(path))]
+    assert (candidate.notes, candidate.digest != candidate.digest_before) == ((), True)
+    # One line is new, under its heading.
+    old, new = REAL_LOCK.splitlines(), candidate.text.splitlines()
+    (added,) = [line for line in new if line not in old]
+    assert new[new.index(added) - 1] == "[target.npu2.outside_tools]"
+    assert [line for line in new if line != added] == old
+    # Pinned again it changes nothing; another program is another toolchain.
+    project.lock_file.write_text(candidate.text)
+    assert candidate_lock(project.lock_file, [], path).text == candidate.text
+    program(tmp_path, 16)
+    again = candidate_lock(project.lock_file, [], path)
+    assert tomllib.loads(again.text)["target"]["npu2"]["outside_tools"]["aiebu-asm"]["abi"] == 16
+    assert len(again.text.splitlines()) == len(new)
+
+
+def test_the_assembler_leaves_the_tools_of_the_wheels(project, tmp_path):
+    head, heading, rest = REAL_LOCK.partition("[target.npu2.tools]\n")
+    project.lock_file.write_text(f'{head}{heading}aiebu-asm = "mlir_aie/bin/aiebu-asm"\n{rest}')
+    tools = tomllib.loads(candidate_lock(project.lock_file, [], program(tmp_path)).text)["target"]["npu2"]["tools"]
+    assert "aiebu-asm" not in tools
+    assert "aiecc" in tools
+
+
+def test_wheels_and_the_assembler_at_once(project, tmp_path):
+    wheel = make_wheel(tmp_path / "new", "aiofiles", "26.0", {})
+    candidate = candidate_lock(project.lock_file, [wheel.path], program(tmp_path))
+    assert [change.name for change in candidate.changes] == ["aiebu-asm", "aiofiles"]
+
+
+@pytest.mark.parametrize("kind", ["absent", "folder", "not executable"])
+def test_what_is_no_program_is_not_pinned(kind, project, tmp_path):
+    path = tmp_path / "aiebu-asm"
+    if kind == "folder":
+        path.mkdir()
+    elif kind == "not executable":
+        path.write_text(assembler())
+    with pytest.raises(Refused, match=r"^aiebu-asm=.*: expected a program, found none that can be run"):
+        candidate_lock(project.lock_file, [], path)
+
+
+def test_an_assembler_whose_abi_is_not_found_out_is_pinned_with_a_note(project, tmp_path):
+    path = program(tmp_path)
+    path.write_text("#!/bin/sh\nexit 1\n")
+    candidate = candidate_lock(project.lock_file, [], path)
+    assert set(tomllib.loads(candidate.text)["target"]["npu2"]["outside_tools"]["aiebu-asm"]) == {"file", "sha256"}
+    assert candidate.notes == (f"aiebu-asm: the ABI version of what {path} makes could not be found out",)

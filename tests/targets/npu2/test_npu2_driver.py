@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import threading
+from dataclasses import replace
 
 import pytest
 
@@ -391,6 +392,13 @@ def test_a_run_of_no_tool_leaves_the_log_of_the_one_before(own, tmp_path):
     line, _ = fails(own, tmp_path / "second", "aiecc: fails", failed_logs=logs, kind=Refused)
     assert "the whole log" not in line
     assert kept.read_bytes() == before
+
+
+def test_an_elf_of_another_abi_than_the_installed_assemblers_is_no_build(toolchain, tmp_path):
+    tools = {**toolchain.record["tools"], "aiebu-asm": {**toolchain.record["tools"]["aiebu-asm"], "abi": 16}}
+    other = replace(toolchain, record={**toolchain.record, "tools": tools})
+    line, _ = fails(other, tmp_path / "build")
+    assert line.startswith("full ELF: ABI version: expected 16, that of the installed aiebu-asm, found 33")
 
 
 def test_a_changed_toolchain_is_refused_once_before_the_first_build(own):

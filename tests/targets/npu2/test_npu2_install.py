@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
+from elfkiln.cli import main
 from elfkiln.errors import Differs, ElfkilnError, Refused
 from elfkiln.io.child import ends_at_sigterm
 from elfkiln.project import Project
@@ -26,10 +27,11 @@ from elfkiln.store.blobs import Store
 from elfkiln.store.toolchain_lock import read_lock
 from elfkiln.targets.npu2 import install_toolchain as module
 from elfkiln.targets.npu2.aiecc import GENERATIONS
-from elfkiln.targets.npu2.install_toolchain import (
+from elfkiln.targets.npu2.install_toolchain import install
+from elfkiln.targets.npu2.installed_toolchain import (
     check_unchanged,
-    install,
     open_installed,
+    tool_environment,
     verify_install,
     verify_tools,
 )
@@ -37,7 +39,7 @@ from elfkiln.targets.npu2.interpreter import find_python
 from elfkiln.targets.npu2.pin import read_pin
 from elfkiln.targets.npu2.wheels import Sources, collect
 from npu2_server import serve
-from npu2_standins import NEW_HELP, OLD_HELP, PYTHON, copy_installed, make_standins, make_wheel, this_python
+from npu2_standins import NEW_HELP, OLD_HELP, PYTHON, assembler, copy_installed, make_standins, make_wheel, this_python
 from processes import alive, wait_for
 
 CHECKOUT = Path(__file__).resolve().parents[3]
@@ -387,12 +389,12 @@ def test_a_binary_that_is_not_there_is_refused_by_name(tmp_path):
     assert line.startswith(f"{Path(tool).name}: {tool} is not there after install; the wheels do not hold it")
 
 
-def outside_project(tmp_path, **changes):
+def outside_project(tmp_path, text="#!/bin/sh\necho assembled\n", **changes):
     """A project whose wheels lack aiebu-asm, which the lock pins where the machine has it."""
     standins = make_standins(tmp_path / "wheels", leave_out=("mlir_aie/bin/aiebu-asm",))
     program = tmp_path / "xrt" / "bin" / "aiebu-asm-2.23"
     program.parent.mkdir(parents=True)
-    program.write_text("#!/bin/sh\necho assembled\n")
+    program.write_text(text)
     program.chmod(0o755)
     tools = {
         "aiecc": "mlir_aie/bin/aiecc",
@@ -405,10 +407,98 @@ def outside_project(tmp_path, **changes):
     return project, standins.folder, program
 
 
+def unpinned_project(tmp_path, monkeypatch):
+    """A project whose lock pins no aiebu-asm, on a machine that has none either."""
+    project, wheels, program = outside_project(tmp_path, text=assembler())
+    text = project.lock_file.read_text()
+    head, _, rest = text.partition("[target.npu2.outside_tools]\n")
+    project.lock_file.write_text(head + "[target.npu2.outside_tools]\n" + rest.partition("\n")[2])
+    monkeypatch.setattr("elfkiln.targets.npu2.assembler.PLACES", (str(tmp_path / "nowhere"),))
+    return project, wheels, program
+
+
+def test_where_to_get_the_assembler_is_told_before_anything_is_fetched(tmp_path, monkeypatch):
+    project, wheels, _ = unpinned_project(tmp_path, monkeypatch)
+    said = []
+    line = fails(project, Differs, wheels=wheels, note=said.append)
+    assert line == (
+        "aiebu-asm: no wheel holds it and toolchain.lock pins none; it comes with XRT (/usr/bin in the packages of "
+        "Ubuntu and Fedora, /opt/xilinx/xrt/bin in AMD's) or is built from Xilinx/aiebu alone; then elfkiln toolchain "
+        "bump aiebu-asm=PATH out=toolchain.lock --overwrite"
+    )
+    assert said == []
+
+
+@pytest.mark.parametrize("where", ["path", "place"])
+def test_the_assembler_of_this_machine_is_named_with_the_command_that_pins_it(where, tmp_path, monkeypatch):
+    project, wheels, program = unpinned_project(tmp_path, monkeypatch)
+    there = program.with_name("aiebu-asm")
+    there.symlink_to(program.name)
+    if where == "path":
+        monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
+    else:
+        monkeypatch.setattr("elfkiln.targets.npu2.assembler.PLACES", (str(program.parent),))
+    line = fails(project, Differs, wheels=wheels)
+    assert f"this machine has {program}: " in line
+    # What the line says does it.
+    command = f"toolchain bump aiebu-asm={program} out={project.lock_file} --overwrite root={project.root}"
+    assert f"elfkiln toolchain bump aiebu-asm={program} out=toolchain.lock --overwrite pins it" in line
+    assert main(command.split()) == 0
+    found = install(project, wheels=wheels, find=this_python)
+    row = found.record["tools"]["aiebu-asm"]
+    assert (row["sha256"], row["abi"]) == (hashlib.sha256(program.read_bytes()).hexdigest(), 33)
+    (tool,) = found.pin.outside_tools
+    assert (tool.file, tool.abi) == (str(program), 33)
+
+
+def test_the_abi_of_what_the_assembler_makes_is_recorded(tmp_path, installed):
+    assert installed.record["tools"]["aiebu-asm"]["abi"] == 33
+    project, wheels, _ = outside_project(tmp_path, text=assembler(16))
+    assert install(project, wheels=wheels, find=this_python).record["tools"]["aiebu-asm"]["abi"] == 16
+
+
+def test_an_assembler_of_another_abi_than_pinned_is_refused(tmp_path):
+    project, wheels, _ = outside_project(tmp_path, text=assembler(32), abi=33)
+    line = fails(project, Refused, wheels=wheels)
+    where = "toolchain.lock: target.npu2.outside_tools.aiebu-asm.abi"
+    assert line == f"{where}: expected 32, the ABI version of what it makes, found 33"
+
+
+def test_an_assembler_that_cannot_be_tried_has_the_abi_of_the_lock_or_none(tmp_path):
+    said = []
+    project, wheels, _ = outside_project(tmp_path / "a")
+    found = install(project, wheels=wheels, find=this_python, note=said.append)
+    assert found.record["tools"]["aiebu-asm"]["abi"] is None
+    assert any("the ABI version of what it makes could not be found out" in line for line in said)
+    project, wheels, _ = outside_project(tmp_path / "b", abi=33)
+    assert install(project, wheels=wheels, find=this_python).record["tools"]["aiebu-asm"]["abi"] == 33
+
+
+def test_equal_installs_have_equal_records(standins, tmp_path):
+    records = []
+    for name in ("one", "another/deeper"):
+        project = standins.project(tmp_path / name)
+        folder = install(project, wheels=standins.folder, find=this_python).folder
+        records.append([(folder / file).read_bytes() for file in ("install.json", "files.json")])
+        for path in folder.rglob("*"):
+            if path.is_file() and not path.is_symlink() and path.name != "pyvenv.cfg":
+                assert str(project.root).encode() not in path.read_bytes(), path
+    assert records[0] == records[1]
+
+
+@pytest.mark.parametrize("name", ["pyvenv.cfg", "bin/python3"])
+def test_what_names_places_of_the_machine_is_watched_too(name, copy):
+    path = copy.folder / "venv" / name
+    path.unlink()
+    path.write_text("include-system-site-packages = true\n")
+    with pytest.raises(Refused, match=rf"^{name}: expected "):
+        verify_install(copy)
+
+
 def test_a_tool_of_the_machine_can_be_pinned_in_the_place_of_a_missing_one(tmp_path):
     project, wheels, program = outside_project(tmp_path)
     found = install(project, wheels=wheels, find=this_python)
-    environment = module.tool_environment(found.pin, found.folder, tmp_path, {})
+    environment = tool_environment(found.pin, found.folder, tmp_path, {})
     done = subprocess.run(["aiebu-asm"], env=environment, capture_output=True, text=True, check=True)
     assert done.stdout == "assembled\n"
     assert found.record["tools"]["aiebu-asm"]["sha256"] == hashlib.sha256(program.read_bytes()).hexdigest()
@@ -488,7 +578,7 @@ def test_an_option_that_the_help_is_known_not_to_list_is_noted(standins, tmp_pat
 
 def test_an_installed_aiecc_is_held_against_what_elfkiln_passes_now(copy, monkeypatch):
     row = dataclasses.replace(GENERATIONS["get-full-elf"], arguments=("--get-full-elf", "--full-elf={peano}"))
-    monkeypatch.setattr("elfkiln.targets.npu2.install_toolchain.GENERATIONS", {"get-full-elf": row})
+    monkeypatch.setattr("elfkiln.targets.npu2.installed_toolchain.GENERATIONS", {"get-full-elf": row})
     project = Project(copy.folder.parents[2])
     with pytest.raises(Refused, match=r"^aiecc --help: lists no --full-elf, which elfkiln passes"):
         open_installed(project, target_of(project))

@@ -68,7 +68,6 @@ def test_the_tools_that_make_an_elf_are_listed():
         "aiecc": "mlir_aie/bin/aiecc",
         "aie-opt": "mlir_aie/bin/aie-opt",
         "aie-translate": "mlir_aie/bin/aie-translate",
-        "aiebu-asm": "mlir_aie/bin/aiebu-asm",
         "bootgen": "mlir_aie/bin/bootgen",
         "clang": "llvm-aie/bin/clang",
         "clang++": "llvm-aie/bin/clang++",
@@ -76,6 +75,12 @@ def test_the_tools_that_make_an_elf_are_listed():
         "llc": "llvm-aie/bin/llc",
         "ld.lld": "llvm-aie/bin/ld.lld",
     }
+
+
+def test_the_assembler_is_in_no_wheel_and_is_pinned_on_the_box():
+    pin = read_pin(read_lock(CHECKOUT / "toolchain.lock").target("npu2"))
+    assert pin.outside_tools == ()
+    assert "aiebu-asm" not in {tool.name for tool in pin.tools}
 
 
 @pytest.mark.parametrize("field", ["python", "aiecc_flags", "microkernel_flags", "environment", "tools", "wheels"])
@@ -87,7 +92,7 @@ def test_every_field_enters_the_digest(field, tmp_path):
         "aiecc_flags": ("basic-sequential", "bank-aware"),
         "microkernel_flags": ('"-O2"', '"-O1"'),
         "environment": ('PYTHONHASHSEED = "0"', 'PYTHONHASHSEED = "1"'),
-        "tools": ("mlir_aie/bin/aiebu-asm", "mlir_aie/bin/aiebu"),
+        "tools": ("llvm-aie/bin/llc", "llvm-aie/bin/llc2"),
         "wheels": (MLIR_AIE[1], "0" * 64),
     }
     old, new = edits[field]

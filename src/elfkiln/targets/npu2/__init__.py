@@ -33,6 +33,7 @@ class Npu2Target:
     kind = FULL
     kinds: Mapping[str, str] = {kind: meaning for kind, meaning in MEANINGS.items() if kind != SIM}
     has_wheels = True
+    on_device = True
 
     def builder(self, project: Project, pin: TargetPin) -> NpuBuilder:
         """Return the builder; it opens the installed toolchain only when something needs it."""
@@ -63,7 +64,7 @@ class Npu2Target:
         """Hash every file of the installed toolchain and of its mirror, which takes some seconds."""
         from elfkiln.store.blobs import Store
         from elfkiln.store.healing import toolchain_ref
-        from elfkiln.targets.npu2.install_toolchain import open_installed, verify_install
+        from elfkiln.targets.npu2.installed_toolchain import open_installed, verify_install
         from elfkiln.targets.npu2.pin import read_pin
 
         versions, installed, mirrored = "", False, False

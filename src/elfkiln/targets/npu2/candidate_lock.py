@@ -6,7 +6,9 @@ registered and for the models is `elfkiln.work.bump`'s to say.
 
 from __future__ import annotations
 
+import os
 import re
+import tempfile
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,7 +27,8 @@ from elfkiln.errors import Refused, brief, refusal
 from elfkiln.io.canonical import canonical_json, file_sha256, sha256_hex
 from elfkiln.io.files import write_atomic
 from elfkiln.store.toolchain_lock import TargetPin, read_lock
-from elfkiln.targets.npu2.pin import MLIR_AIE, Npu2Pin, Wheel, WheelName, normal_version, read_pin
+from elfkiln.targets.npu2.assembler import abi_of
+from elfkiln.targets.npu2.pin import AIEBU_ASM, MLIR_AIE, Npu2Pin, Wheel, WheelName, normal_version, read_pin
 
 _METADATA_BYTES = 8 << 20
 
@@ -44,7 +47,7 @@ class GivenWheel:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One package of the candidate: its pinned and its new file (None: not pinned before)."""
+    """One package or program of the candidate: its pinned and its new file (None: not pinned before)."""
 
     name: str
     before: str | None
@@ -100,16 +103,18 @@ def read_given(path: Path) -> GivenWheel:
     return GivenWheel(name, version, path.name, digest, size, requires)
 
 
-def candidate_lock(lock_file: Path, paths: Iterable[Path]) -> CandidateLock:
+def candidate_lock(lock_file: Path, paths: Iterable[Path], assembler: Path | None = None) -> CandidateLock:
     """Make the candidate lock in which the given wheels replace the pinned ones of the same packages.
 
-    A wheel of a package that is not pinned yet is added. mlir-aie's Python tag sets the Python version. Nothing is
-    written. Raises `Refused` for an unusable wheel.
+    A wheel of a package that is not pinned yet is added. mlir-aie's Python tag sets the Python version. `assembler` is
+    the aiebu-asm of this machine to pin, or None; `paths` may then be empty. Nothing is written. Raises `Refused` for
+    an unusable wheel or program.
     """
     lock = read_lock(lock_file)
     target = lock.target("npu2")
     pin = read_pin(target)
-    given = [read_given(path) for path in find_wheels(paths)]
+    files = tuple(paths)
+    given = [read_given(path) for path in (find_wheels(files) if files or assembler is None else ())]
     for wheel in given:
         if sum(other.name == wheel.name for other in given) > 1:
             raise refusal("wheels", expected="one wheel per package", found=f"several of {wheel.name}")
@@ -117,11 +122,30 @@ def candidate_lock(lock_file: Path, paths: Iterable[Path]) -> CandidateLock:
     known = _known_wheels(text)
     notes: list[str] = []
     table = _edited(target, pin, given, known, notes)
+    if assembler is not None:
+        _pin_assembler(table, assembler, notes)
     digest = sha256_hex(canonical_json(table))
     after = read_pin(TargetPin("npu2", table, digest))
     notes += _gaps(after, given, known)
     notes += _namesakes(pin, given, known)
     return CandidateLock(rewritten(text, table), target.digest, digest, _changes(pin, after), tuple(notes))
+
+
+def _pin_assembler(table: dict[str, Any], path: Path, notes: list[str]) -> None:
+    """Put the machine's aiebu-asm into the section: its place, its sha256, and the ABI version of what it makes."""
+    program = path.absolute()
+    if not program.is_file() or not os.access(program, os.X_OK):
+        raise refusal(f"{AIEBU_ASM}={path}", expected="a program", found="none that can be run")
+    row: dict[str, Any] = {"file": str(program), "sha256": file_sha256(program)}
+    with tempfile.TemporaryDirectory(prefix="elfkiln-abi-") as folder:
+        environment = {name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH") if name in os.environ}
+        abi = abi_of(program, Path(folder, "abi"), environment)
+    if abi is None:
+        notes.append(f"{AIEBU_ASM}: the ABI version of what {program} makes could not be found out")
+    else:
+        row["abi"] = abi
+    table["tools"] = {name: file for name, file in table["tools"].items() if name != AIEBU_ASM}
+    table["outside_tools"] = {**table.get("outside_tools", {}), AIEBU_ASM: row}
 
 
 def write_candidate(text: str, out: Path, *, overwrite: bool) -> None:
@@ -241,7 +265,13 @@ def _namesakes(pin: Npu2Pin, given: Sequence[GivenWheel], known: Mapping[str, Ma
 
 def _changes(before: Npu2Pin, after: Npu2Pin) -> tuple[Change, ...]:
     old = {wheel.name: wheel for wheel in before.wheels}
+    tools = {tool.name: tool for tool in before.outside_tools}
     changes = [
+        Change(tool.name, tools[tool.name].file if tool.name in tools else None, tool.file)
+        for tool in after.outside_tools
+        if tools.get(tool.name) != tool
+    ]
+    changes += [
         Change(wheel.name, old[wheel.name].file if wheel.name in old else None, wheel.file)
         for wheel in after.wheels
         if wheel.name not in old or old[wheel.name].sha256 != wheel.sha256
@@ -274,6 +304,7 @@ def rewritten(text: str, table: Mapping[str, Any]) -> str:
         for field in ("python", "aiecc_generation"):
             if section[field] != table[field]:
                 section[field] = table[field]
+        _set_tools(section, table)
         wheels = section["wheels"]
         assert isinstance(wheels, AoT)
         _set_rows(wheels, table["wheels"])
@@ -284,6 +315,24 @@ def rewritten(text: str, table: Mapping[str, Any]) -> str:
     if not same:
         raise Refused("toolchain.lock: its npu2 section is not laid out as bump can edit; write the wheels in by hand")
     return candidate
+
+
+def _set_tools(section: Table, table: Mapping[str, Any]) -> None:
+    """Make `tools` and `outside_tools` say what `table` says; the row of a program is one line."""
+    tools = section["tools"]
+    assert isinstance(tools, Table)
+    for name in [name for name in tools if name not in table["tools"]]:
+        tools.remove(name)
+    wanted = table.get("outside_tools", {})
+    if "outside_tools" not in section and wanted:
+        section.add("outside_tools", tomlkit.table())
+    for name, row in wanted.items():
+        outside = section["outside_tools"]
+        assert isinstance(outside, Table)
+        if outside.get(name) != row:
+            line = tomlkit.inline_table()
+            line.update(row)
+            outside[name] = line
 
 
 def _set_rows(wheels: AoT, rows: Sequence[Mapping[str, Any]]) -> None:

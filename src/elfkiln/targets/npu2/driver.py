@@ -26,7 +26,7 @@ from elfkiln.io.files import space_refusal, storage_refusal, write_atomic
 from elfkiln.io.workspace import BUILD, check_plain_path
 from elfkiln.targets.npu2 import aiecc, microkernel
 from elfkiln.targets.npu2.aiecc import GENERATIONS, generation_digest
-from elfkiln.targets.npu2.install_toolchain import Installed, check_unchanged, tool_environment, verify_install
+from elfkiln.targets.npu2.installed_toolchain import Installed, check_unchanged, tool_environment, verify_install
 from elfkiln.targets.npu2.pin import AIEBU_ASM
 from elfkiln.targets.npu2.tool_run import ToolRun, nobodys_output, run_tool
 

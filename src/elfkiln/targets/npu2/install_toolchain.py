@@ -6,8 +6,8 @@ link to the pinned interpreter) and the tools below site-packages; launcher scri
 are removed. One process installs a digest at a time (file lock); others wait and then find it done. An install that
 SIGTERM or an interrupt ends removes its folder; what SIGKILL or a power cut leaves goes when the next install begins.
 
-What a build uses is hashed: the tools before every build, every other file of the virtual environment once per process
-and by size, times and inode after that (`tree.Guard`).
+Two installs of one lock on one machine have the same record, whatever their folders: what names a place (launchers,
+pip's note of where a wheel lay, the command that made the environment) is taken out.
 """
 
 from __future__ import annotations
@@ -16,28 +16,40 @@ import os
 import secrets
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from elfkiln.errors import Differs, ElfkilnError, Refused, brief, mismatch_line, refusal
+from elfkiln.errors import ElfkilnError, Refused, brief, refusal
 from elfkiln.io.canonical import canonical_json, file_sha256, sha256_hex
 from elfkiln.io.checked import Value
 from elfkiln.io.child import ends_at_sigterm, run_child
 from elfkiln.io.complaint import complaint
 from elfkiln.io.files import PART, storage_refusal, sync_folder, write_atomic
 from elfkiln.io.locking import locked
-from elfkiln.io.reading import read_bytes
 from elfkiln.io.strict_json import parse_strict_json
 from elfkiln.io.workspace import private_folder, remove_tree, sweep
 from elfkiln.project import Project
 from elfkiln.store.blobs import Store
 from elfkiln.store.toolchain_lock import TargetPin, read_lock
 from elfkiln.targets.npu2.aiecc import GENERATIONS, check_options, detect_generation, listed_options
+from elfkiln.targets.npu2.assembler import abi_of, check_pinned
+from elfkiln.targets.npu2.installed_toolchain import (
+    FILES,
+    MACHINE,
+    OUTSIDE,
+    RECORD,
+    SCHEMA,
+    Installed,
+    binaries,
+    leads_to,
+    open_whole,
+    site_packages,
+    tool_environment,
+)
 from elfkiln.targets.npu2.interpreter import Interpreter, describe_choice, find_python
-from elfkiln.targets.npu2.pin import Npu2Pin, Tool, read_pin
+from elfkiln.targets.npu2.pin import AIEBU_ASM, Npu2Pin, Tool, read_pin
 from elfkiln.targets.npu2.tool_run import limits_of, probe
-from elfkiln.targets.npu2.toolchain_tree import Guard, Signature, hash_tree, signature
+from elfkiln.targets.npu2.toolchain_tree import hash_tree
 from elfkiln.targets.npu2.wheels import (
     Note,
     Sources,
@@ -48,57 +60,11 @@ from elfkiln.targets.npu2.wheels import (
     unpacked_bytes,
 )
 
-SCHEMA = "elfkiln-install/2"
-RECORD = "install.json"
-FILES = "files.json"
-PYTHON = "python"
-"""How the interpreter is called among the hashed tools."""
-
-OUTSIDE = "outside"
-"""Folder of links to the tools no wheel holds; on PATH, so that aiecc finds them by name."""
-
-REDO = "run elfkiln toolchain install target=npu2"
+_VENV = "pyvenv.cfg"
 _LOCK_SECONDS = 3600.0
 _VENV_SECONDS = 600.0
 _PROBE_SECONDS = 60.0
-_RECORD_BYTES = 64 << 20
 _SPARE_BYTES = 64 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class Installed:
-    """A toolchain in its folder, with the record of what was installed."""
-
-    folder: Path
-    pin: Npu2Pin
-    record: Mapping[str, Any]
-    guard: Guard = field(compare=False, repr=False)
-
-    @property
-    def python(self) -> Path:
-        """The interpreter generators run under."""
-        return self.folder / "venv" / "bin" / "python"
-
-    @property
-    def site(self) -> Path:
-        """The virtual environment's site-packages."""
-        return site_packages(self.folder, self.pin.python)
-
-    @property
-    def peano(self) -> Path:
-        """Peano's folder (what aiecc calls PEANO_INSTALL_DIR)."""
-        return self.site / self.pin.peano
-
-    def tool(self, name: str) -> Path:
-        """Return a tool's file; `Refused` for a name the lock does not list."""
-        for tool in self.pin.tools:
-            if tool.name == name:
-                return self.site / tool.file
-        raise Refused(f"toolchain.lock: target.npu2.tools: no row for {name}")
-
-    def describe(self) -> str:
-        """Return the wheels and the interpreter by version."""
-        return f"{self.pin.describe()}, Python {self.record['python']['version']}"
 
 
 def install(
@@ -126,136 +92,20 @@ def install(
         with ends_at_sigterm(), locked(lock, "this toolchain", patience=_LOCK_SECONDS, note=note):
             if folder.exists() or folder.is_symlink():
                 try:
-                    return _whole(folder, npu2)
+                    return open_whole(folder, npu2)
                 except Refused as problem:
                     note(f"installing again: {problem}")
+            # Before some GB are fetched for nothing.
+            check_pinned(npu2, os.environ)
             sweep(project.toolchains)
             with private_folder(project.toolchains, PART) as part:
                 _install_into(part, npu2, Sources(Store(project.store), wheels), find, note, probe_seconds)
                 _publish(part, folder)
     except OSError as error:
         raise storage_refusal(Path(error.filename or folder), error) from error
-    installed = _whole(folder, npu2)
+    installed = open_whole(folder, npu2)
     note(f"installed {installed.describe()}")
     return installed
-
-
-def open_installed(project: Project, pin: TargetPin) -> Installed:
-    """Return the installed toolchain after hashing its tools.
-
-    Raises `Refused` when it is not installed, half-installed or changed since.
-    """
-    npu2 = read_pin(pin)
-    installed = _read(project.toolchains / npu2.digest, npu2)
-    verify_tools(installed)
-    return installed
-
-
-def verify_install(installed: Installed) -> dict[str, Signature]:
-    """Hash the tools and check every other file of the toolchain; `Refused` naming file, expected and found digest.
-
-    Returns the tools' signatures, as `verify_tools` does.
-    """
-    seen = verify_tools(installed)
-    installed.guard.check()
-    return seen
-
-
-def verify_tools(installed: Installed) -> dict[str, Signature]:
-    """Hash the interpreter and every tool, and compare with the install record.
-
-    Returns their signatures, so that a build can tell afterwards that they did not change meanwhile
-    (`check_unchanged`). Raises `Refused` naming the tool, the recorded and the found digest.
-    """
-    seen: dict[str, Signature] = {}
-    recorded = installed.record["tools"]
-    for name, path in _binaries(installed.folder, installed.pin):
-        before = recorded.get(name)
-        if before is None:
-            if path.exists():
-                raise Refused(f"{path.name}: appeared after install; {REDO} to redo it")
-            continue
-        try:
-            seen[name] = signature(path)
-            found = file_sha256(path)
-        except OSError as error:
-            raise Refused(f"{name}: {path.name} cannot be read ({error.strerror}); {REDO} to redo it") from error
-        remedy = f"the tool was changed after install; {REDO} to redo it"
-        where = f"{name}: {before['file']}"
-        if found != before["sha256"]:
-            raise Refused(mismatch_line(f"{where}: sha256", expected=before["sha256"], found=found, remedy=remedy))
-        if (real := _leads_to(installed.folder, path, name)) != before["file"]:
-            raise Refused(mismatch_line(where, expected="this file", found=f"a link to {real}", remedy=remedy))
-    return seen
-
-
-def check_unchanged(installed: Installed, seen: Mapping[str, Signature]) -> None:
-    """Raise `Refused` when a tool is not the file whose signature `verify_tools` took before the build."""
-    for name, path in _binaries(installed.folder, installed.pin):
-        if name in seen and (not path.exists() or signature(path) != seen[name]):
-            raise Refused(f"{name}: {path.name} was changed during the build; what it made is thrown away")
-
-
-def site_packages(folder: Path, python: str) -> Path:
-    """Return the site-packages folder of an install."""
-    return folder / "venv" / "lib" / f"python{python}" / "site-packages"
-
-
-def tool_environment(pin: Npu2Pin, folder: Path, home: Path, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the whole environment of a tool: what the lock sets and lets through, and PATH, HOME and TMPDIR.
-
-    PATH holds the toolchain's own folders only, so no tool of the machine is picked up by name.
-    """
-    site = site_packages(folder, pin.python)
-    folders = dict.fromkeys(str((site / tool.file).parent) for tool in pin.tools)
-    if pin.outside_tools:
-        folders[str(folder / OUTSIDE)] = None
-    return {
-        **{name: environ[name] for name in pin.environment_pass if name in environ},
-        **dict(pin.environment_set),
-        "PATH": os.pathsep.join([*folders, str(folder / "venv" / "bin")]),
-        "HOME": str(home),
-        "TMPDIR": str(home),
-        # No cached bytecode is read from or written to the toolchain: a cache can disagree with its source.
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "PYTHONPYCACHEPREFIX": str(home / "pycache"),
-    }
-
-
-def _whole(folder: Path, pin: Npu2Pin) -> Installed:
-    installed = _read(folder, pin)
-    verify_install(installed)
-    return installed
-
-
-def _read(folder: Path, pin: Npu2Pin) -> Installed:
-    """Read an install's record; `Refused` when there is none or it is not of this pin."""
-    if not folder.is_dir():
-        raise Refused(f"toolchain npu2 {pin.digest[:12]} is not installed; {REDO}")
-    try:
-        data = read_bytes(folder / RECORD, _RECORD_BYTES)
-        files = read_bytes(folder / FILES, _RECORD_BYTES)
-        record = parse_strict_json(data, RECORD)
-        whole = (
-            record["schema"] == SCHEMA
-            and record["toolchain"] == pin.digest
-            and record["files_sha256"] == sha256_hex(files)
-            and isinstance(record["tools"], dict)
-            and isinstance(record["python"]["version"], str)
-            and _are_options(record["aiecc"]["options"])
-        )
-        expected = dict(parse_strict_json(files, FILES))
-    except (OSError, ValueError, KeyError, TypeError, Refused) as error:
-        raise Refused(f"toolchain npu2 {pin.digest[:12]} is half-installed ({brief(error, 80)}); {REDO}") from error
-    if not whole:
-        raise Refused(f"toolchain npu2 {pin.digest[:12]}: {RECORD} is of another install or elfkiln; {REDO} to redo it")
-    # What is passed can have changed with elfkiln since; the lock's flags are those of the install.
-    check_options(GENERATIONS[pin.aiecc_generation], pin.aiecc_flags, record["aiecc"]["options"])
-    return Installed(folder, pin, record, Guard(folder / "venv", expected))
-
-
-def _are_options(value: object) -> bool:
-    return isinstance(value, dict) and bool(value) and all(isinstance(item, bool) for item in value.values())
 
 
 def _publish(part: Path, folder: Path) -> None:
@@ -287,17 +137,20 @@ def _install_into(
     note(f"installing {len(pin.wheels)} wheels")
     _make_venv(interpreter, part / "venv", home)
     _install_wheels(pin, part, wheelhouse, home)
-    _remove_launchers(part / "venv")
+    _take_places_out(part / "venv", site_packages(part, pin.python))
     _link_outside_tools(part, pin)
     tools = _hash_tools(part, pin)
     environment = tool_environment(pin, part, home, os.environ)
+    _note_abi(tools, pin, part, home, environment, note)
     _try_imports(pin, part, home, environment, probe_seconds)
     aiecc = _probe_aiecc(pin, part, home, environment, probe_seconds)
     for word in aiecc["unlisted"]:
         note(f"aiecc --help does not list {word} by itself; it counts as one of --get-<name>")
     shutil.rmtree(wheelhouse)
     shutil.rmtree(home)
-    files = canonical_json(hash_tree(part / "venv"))
+    tree = hash_tree(part / "venv")
+    machine = {name: digest for name, digest in tree.items() if name == _VENV or name.startswith("bin/")}
+    files = canonical_json({name: digest for name, digest in tree.items() if name not in machine})
     record = {
         "schema": SCHEMA,
         "target": "npu2",
@@ -308,6 +161,7 @@ def _install_into(
         "aiecc": aiecc,
         "files_sha256": sha256_hex(files),
     }
+    write_atomic(part / MACHINE, canonical_json(machine))
     write_atomic(part / FILES, files)
     write_atomic(part / RECORD, canonical_json(record))
 
@@ -350,66 +204,63 @@ def _install_wheels(pin: Npu2Pin, part: Path, wheelhouse: Path, home: Path) -> N
         ) from error
 
 
-def _remove_launchers(venv: Path) -> None:
+def _take_places_out(venv: Path, site: Path) -> None:
+    """Remove what holds the folder of this install: nothing of it is needed, and all of it would differ elsewhere."""
     for path in (venv / "bin").iterdir():
         if not path.name.startswith("python"):
             path.unlink()
+    for note in site.glob("*.dist-info/direct_url.json"):
+        note.unlink()
+    for record in site.glob("*.dist-info/RECORD"):
+        lines = record.read_text(encoding="utf-8").splitlines(keepends=True)
+        kept = [line for line in lines if not line.startswith("../../../bin/") and "/direct_url.json," not in line]
+        record.write_text("".join(kept), encoding="utf-8")
+    settings = venv / _VENV
+    lines = settings.read_text(encoding="utf-8").splitlines(keepends=True)
+    settings.write_text("".join(line for line in lines if not line.startswith("command")), encoding="utf-8")
 
 
 def _link_outside_tools(part: Path, pin: Npu2Pin) -> None:
     """Link to the tools of the machine that the lock pins: linked, not copied, for their libraries lie beside them."""
     for tool in pin.outside_tools:
-        where, path = f"{tool.name}: {tool.file}", Path(tool.file)
-        if not path.is_file() or not os.access(path, os.X_OK):
-            raise Differs(
-                f"{where}: missing on this machine, or no program; toolchain.lock pins it under outside_tools"
-            )
-        found = file_sha256(path)
-        if found != tool.sha256:
-            raise refusal(f"{where}: sha256", expected=tool.sha256, found=found, remedy="it is not the pinned program")
         (part / OUTSIDE).mkdir(exist_ok=True)
-        (part / OUTSIDE / tool.name).symlink_to(path)
+        (part / OUTSIDE / tool.name).symlink_to(tool.file)
 
 
-def _binaries(folder: Path, pin: Npu2Pin) -> list[tuple[str, Path]]:
-    site = site_packages(folder, pin.python)
-    tools = [(tool.name, site / tool.file) for tool in pin.tools]
-    outside = [(tool.name, folder / OUTSIDE / tool.name) for tool in pin.outside_tools]
-    return [(PYTHON, folder / "venv" / "bin" / "python"), *tools, *outside]
+def _note_abi(
+    tools: dict[str, dict[str, Any]], pin: Npu2Pin, part: Path, home: Path, environment: Mapping[str, str], note: Note
+) -> None:
+    """Record the ABI version of the ELFs that aiebu-asm makes: as it is found by trying, else as the lock has it."""
+    path = next(path for name, path in binaries(part, pin) if name == AIEBU_ASM)
+    pinned = next((tool.abi for tool in pin.outside_tools if tool.name == AIEBU_ASM), None)
+    found = abi_of(path, home / "abi", environment)
+    if None not in (pinned, found) and pinned != found:
+        where = f"toolchain.lock: target.npu2.outside_tools.{AIEBU_ASM}.abi"
+        raise refusal(where, expected=f"{found}, the ABI version of what it makes", found=pinned)
+    if found is None and pinned is None:
+        note(f"{AIEBU_ASM}: the ABI version of what it makes could not be found out; the first full ELF shows it")
+    tools[AIEBU_ASM]["abi"] = found if found is not None else pinned
 
 
 def _hash_tools(folder: Path, pin: Npu2Pin) -> dict[str, dict[str, Any]]:
     required: dict[str, Tool] = {tool.name: tool for tool in pin.tools if tool.required}
     found = {}
-    for name, path in _binaries(folder, pin):
+    for name, path in binaries(folder, pin):
         if not path.is_file():
             if name in required:
                 raise Refused(
                     f"{name}: {required[name].file} is not there after install; the wheels do not hold it (a program "
-                    "of this machine can be pinned in its place, under target.npu2.outside_tools of toolchain.lock)"
+                    f"of this machine can be pinned in its place: elfkiln toolchain bump {name}=PATH)"
                 )
             continue
         if not os.access(path, os.X_OK):
             raise Refused(f"{name}: {path.name} is not executable after install; the wheel is not usable")
         found[name] = {
-            "file": _leads_to(folder, path, name),
+            "file": leads_to(folder, path, name),
             "sha256": file_sha256(path),
             "size": path.stat().st_size,
         }
     return found
-
-
-def _leads_to(folder: Path, path: Path, name: str) -> str:
-    """Return where a tool really lies, links resolved, below the install.
-
-    The interpreter and tools outside the wheels are the machine's own: of them the place does not count.
-    """
-    if name == PYTHON or path.parent == folder / OUTSIDE:
-        return path.resolve().name
-    real, home = path.resolve(), folder.resolve()
-    if not real.is_relative_to(home):
-        raise refusal(f"{name}: {path.name}", expected="a file of the installed wheels", found=f"a link to {real}")
-    return real.relative_to(home).as_posix()
 
 
 def _try_imports(pin: Npu2Pin, part: Path, home: Path, environment: Mapping[str, str], probe_seconds: float) -> None:

@@ -14,7 +14,7 @@ from elfkiln.store.toolchain_lock import TargetPin
 from elfkiln.targets.target import Built
 
 if TYPE_CHECKING:
-    from elfkiln.targets.npu2.install_toolchain import Installed
+    from elfkiln.targets.npu2.installed_toolchain import Installed
 
 
 class NpuBuilder:
@@ -28,7 +28,7 @@ class NpuBuilder:
     @cached_property
     def toolchain(self) -> Installed:
         """The installed toolchain, its bytes verified; `Refused` when it is not installed or was changed."""
-        from elfkiln.targets.npu2.install_toolchain import open_installed
+        from elfkiln.targets.npu2.installed_toolchain import open_installed
 
         return open_installed(self.project, self.pin)
 
@@ -38,7 +38,7 @@ class NpuBuilder:
 
     def prepare(self) -> None:
         """Open the installed toolchain and verify every byte of it, so that a changed one is refused once."""
-        from elfkiln.targets.npu2.install_toolchain import verify_install
+        from elfkiln.targets.npu2.installed_toolchain import verify_install
 
         verify_install(self.toolchain)
 

@@ -31,6 +31,7 @@ class SimTarget:
     kind = SIM
     kinds: Mapping[str, str] = {kind: MEANINGS[kind] for kind in (SIM, MALFORMED, WRONG_GEOMETRY)}
     has_wheels = False
+    on_device = False
 
     def builder(self, project: Project, pin: TargetPin) -> SimBuilder:
         """Return the builder; `Refused` when this machine's zig, xdsl or processor are not those of the lock."""

@@ -93,20 +93,27 @@ def write_trial(folder: Path, inputs: str, a: NDArray[Any], packed: NDArray[Any]
     return Trial(inputs, *paths)
 
 
+def as_it_is(case: DeviceCase) -> DeviceCase:
+    """Return the case: the `prepare` of one whose inputs are there already."""
+    return case
+
+
 def run_series(
-    cases: Iterable[DeviceCase],
+    cases: Sequence[DeviceCase],
     *,
     seed: int,
     folder: Path,
     options: DeviceOptions,
     environ: Mapping[str, str],
     say: Callable[[DeviceResult], None] = lambda _result: None,
+    prepare: Callable[[DeviceCase], DeviceCase] = as_it_is,
 ) -> DeviceSeries:
     """Run every case on device 0, one at a time, and return what came of each; `say` gets each result when it is there.
 
-    `folder` is a private one for files between processes. A fault that leaves nothing to hope for (no device, a hang)
-    ends the series; what was not run is listed. Raises `Refused` when the power mode is not the one asked for or the
-    device is of another generation, `Differs` when another process keeps the device.
+    `prepare` is asked for a case just before it is run, so that not all inputs need lie on the disk at once. `folder`
+    is a private one for files between processes. A fault that leaves nothing to hope for (no device, a hang) ends the
+    series; what was not run is listed. Raises `Refused` when the power mode is not the one asked for or the device is
+    of another generation, `Differs` when another process keeps the device.
     """
     lock = options.lock or Path(environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir(), "elfkiln-npu0.lock")
     results: list[DeviceResult] = []
@@ -116,7 +123,7 @@ def run_series(
     with locked(lock, "the NPU"):
         while waiting and not stopped:
             case = waiting.pop(0)
-            result = _run_case(case, seed, folder, options, environ, kept)
+            result = _run_case(prepare(case), seed, folder, options, environ, kept)
             if result.fault is not None and result.fault.kind == NOT_THIS_MACHINE:
                 raise Refused(result.fault.text)
             results.append(result)
