@@ -1,0 +1,182 @@
+"""`verify on=device` and `bench`: registered ELFs of a set on the stand-in NPU, the table, the JSON, the exit codes."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+
+from elf_assembler import assemble, gemm_stream, parts
+from elfkiln.cli import main
+from elfkiln.design.reader import read_design
+from elfkiln.design.run_generator import run_generator
+from elfkiln.models.catalogue import model_requirements
+from elfkiln.store.blobs import Store
+from elfkiln.store.registry import Entry, load_registry, register
+from elfkiln.targets.npu2.device.series import DeviceOptions
+from elfkiln.work.jobs import generator_of
+from elfkiln.work.on_device import run_on_device
+from projects import SUPPORT, TINY_NAMES, TINY_RECIPES, make_project
+
+EXAMPLE = SUPPORT.parent / "examples" / "full-elf" / "panel_gemm.2026-08.elf"
+INFO = {
+    "name": "NPU Strix Halo",
+    "platform": json.dumps({"platforms": [{"status": {"power_mode": "default"}}]}),
+}
+
+
+@pytest.fixture(scope="module")
+def built(simulator, tmp_path_factory):
+    """A project whose model `tiny` is registered for npu2, with the sim ELFs of the same designs."""
+    project = make_project(tmp_path_factory.mktemp("device") / "project")
+    store = Store(project.store)
+    pdi, _ = parts(EXAMPLE)
+    wanted = model_requirements(project, "tiny")
+    entries, elves = {}, {}
+    for number, need in enumerate(wanted.requirements):
+        generator = generator_of(project, wanted, need)
+        text = run_generator(generator.text, workdir=project.root / f"run-{number}")
+        data = assemble(pdi, [("seq", gemm_stream(read_design(text)))])
+        elf, design = store.add_bytes(data), store.add_bytes(text.encode())
+        if elf not in elves:
+            elves[elf] = str(simulator.path(text, *generator.kernels))
+        entries[need.file_name] = Entry(
+            elf=elf, size=len(data), recipe=design, manifest=design, design=design, columns=need.columns, sealed=()
+        )
+    register(project.registry_file, "npu2", entries)
+    return project, elves
+
+
+@pytest.fixture
+def device(built, tmp_path, monkeypatch):
+    """The project with a stand-in NPU: a function that says what goes wrong on it."""
+    project, elves = built
+    fake = tmp_path / "fake"
+    shutil.copytree(SUPPORT / "fake_npu", fake, ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setenv("ELFKILN_PYXRT", str(fake))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+
+    def says(**scenario):
+        (fake / "scenario.json").write_text(json.dumps({"info": INFO, "elves": elves, **scenario}))
+        (fake / "machine.json").write_text(json.dumps({"others": 0, "wedged": False, "runs": 0}))
+        return project
+
+    return says
+
+
+def run(capsys, *words):
+    code = main(list(words))
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def test_every_elf_of_a_model_is_checked_and_each_twin_with_its_large_one(device, capsys):
+    project = device()
+    words = ("verify", "model=tiny", "target=npu2", "on=device", f"root={project.root}")
+    code, out, err = run(capsys, *words)
+    assert (code, err.count("elfkiln: right ")) == (0, TINY_RECIPES)
+    lines = out.splitlines()
+    assert lines[0] == "tiny b8, target npu2, on the device"
+    # 4 kinds of input, each on a fresh and on a used array, and once more after the timed runs.
+    assert sum("9 of 9 checks right" in line for line in lines) == TINY_RECIPES
+    twins = [line for line in lines if "mismatched=0 maxdiff=0" in line]
+    assert len(twins) == TINY_RECIPES // 2
+    assert all("_m16.elf against full_i8_" in line for line in twins)
+
+
+def test_the_json_has_every_check_time_and_state(device, capsys):
+    project = device()
+    words = ("bench", "model=tiny", "target=npu2", "iterations=3", "warmup=1", f"root={project.root}", "--json")
+    code, out, _ = run(capsys, *words)
+    (found,) = json.loads(out)["sets"]
+    assert (code, found["schema"], found["model"], found["left"], found["stopped"]) == (
+        0,
+        "elfkiln-device/1",
+        "tiny",
+        [],
+        "",
+    )
+    names = {name for result in found["results"] for name in result["names"]}
+    assert len(names) == TINY_NAMES
+    entries = load_registry(project.registry_file).entries("npu2")
+    for result in found["results"]:
+        assert {f"sha256:{entries[name].elf}" for name in result["names"]} == {result["elf"]}
+        (timing,) = result["timings"]
+        assert (timing["runs"], timing["warmup"], len(timing["nanoseconds"])) == (3, 1, 3)
+        assert result["before"]["power_mode"] == "default"
+    elves = {result["elf"] for result in found["results"]}
+    assert {row["elf"] for row in found["predicted"]} == elves
+    assert all(row["instance"] == "main:seq" and row["seconds"] > 0 for row in found["predicted"])
+
+
+def test_bench_prints_measured_beside_predicted(device, capsys):
+    project = device()
+    code, out, _ = run(capsys, "bench", "model=tiny", "target=npu2", "iterations=2", f"root={project.root}")
+    rows = [line for line in out.splitlines() if "main:seq: median " in line]
+    assert (code, len(rows)) == (0, TINY_RECIPES)
+    assert all(", predicted " in row and "2 runs" in row for row in rows)
+
+
+def test_a_wrong_elf_is_not_timed_and_the_others_are(device, capsys):
+    project = device(wrong=[{"how": "one", "place": 5, "runs": [1]}])
+    code, out, _ = run(capsys, "bench", "model=tiny", "target=npu2", "iterations=2", "warmup=0", f"root={project.root}")
+    assert code == 1
+    assert sum(line.startswith("wrong ") for line in out.splitlines()) == 2  # the ELF, and its pair of twins
+    assert out.count("main:seq: median ") == TINY_RECIPES - 1
+
+
+def test_a_hang_ends_the_series_and_says_what_was_not_run(device, capsys):
+    project = device(TIMEOUT=[12])
+    code, out, _ = run(capsys, "verify", "model=tiny", "target=npu2", "on=device", f"root={project.root}")
+    lines = out.splitlines()
+    assert code == 1
+    assert lines[-1].startswith("stopped: ")
+    assert "timeout; the array hung" in lines[-1]
+    assert sum(line.startswith("not run ") for line in lines) > 0
+
+
+def test_names_that_are_not_registered_are_left(device):
+    project = device()
+    wanted = model_requirements(project, "tiny")
+    found = run_on_device(project, "npu2", wanted, DeviceOptions(iterations=0))
+    assert found.series.left == ()
+    other = model_requirements(project, "tiny", layout="rm")
+    found = run_on_device(project, "npu2", other, DeviceOptions(iterations=0))
+    assert len(found.series.left) == TINY_NAMES
+    assert found.series.exit_code == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (("verify", "on=device", "target=sim"), "target: expected one whose ELFs run on a device: npu2, found sim"),
+        (("verify", "on=gpu", "target=npu2"), "on: expected device"),
+        (("verify", "on=device", "target=npu2", "-n", "2"), "-n does not go with on=device"),
+        (("bench", "target=sim"), "target: expected one whose ELFs run on a device: npu2, found sim"),
+        (("bench", "target=npu2", "pmode=fast"), "pmode: expected one of default, powersaver"),
+        (("bench", "target=npu2", "pmode=turbo"), "pmode=turbo: the device is in mode default"),
+        (("bench", "target=npu2", "iterations=0"), "iterations: expected 1 or more, found 0"),
+        (("bench", "target=npu2", "warmup=-1"), "warmup: expected a number up to 100000, found -1"),
+    ],
+)
+def test_what_cannot_be_asked_is_refused(words, line, device, capsys):
+    project = device()
+    verb, *rest = words
+    code, _, err = run(capsys, verb, "model=tiny", *rest, f"root={project.root}")
+    assert (code, line in err) == (2, True), err
+
+
+def test_a_damaged_elf_is_not_run(device, capsys):
+    project = device()
+    elf = load_registry(project.registry_file).entries("npu2")["full_i8_QKV_K256_N768_b8.elf"].elf
+    path = Store(project.store).path(elf)
+    data = path.read_bytes()
+    path.chmod(0o644)
+    try:
+        path.write_bytes(data[:-1] + b"x")
+        code, _, err = run(capsys, "bench", "model=tiny", "target=npu2", f"root={project.root}")
+    finally:
+        path.write_bytes(data)
+    assert code == 1
+    assert "full_i8_QKV_K256_N768_b8.elf: blob sha256:" in err
