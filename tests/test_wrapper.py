@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
+import sys
 
 import pytest
 
+from processes import gone, number_in, wait_for
 from projects import CHECKOUT
+
+OWN_PIP = CHECKOUT / "src" / "elfkiln" / "io" / "own_pip.py"
 
 STUB_PYTHON = """\
 #!/bin/sh
 echo "venv-python $*" >> "{log}"
 case "$*" in
-    *"-m pip"*) exit {pip_code} ;;
+    *own_pip.py*) {pip_command} ;;
     *"-m doit"*) shift 2; echo "doit got: $*"; echo "from $ELFKILN_CALLED_FROM" >> "{log}" ;;
 esac
 """
 FAKE_PYTHON = """\
 #!/bin/sh
 case "$1" in
-    -c) exit {version_code} ;;
+    -c) case "$2" in *flock*) exec "{real}" "$@" ;; *) exit {version_code} ;; esac ;;
     --version) echo "Python 3.11.0" ;;
     -m) mkdir -p "$3/bin" && cp "{stub}" "$3/bin/python" && chmod +x "$3/bin/python" ;;
 esac
@@ -40,13 +45,13 @@ class Bench:
         self.stub = root / "stub"
         for name in ("doit", "requirements.txt", "pyproject.toml", "dodo.py"):
             shutil.copy(CHECKOUT / name, root / name)
-        self.set(version_code=0, pip_code=0)
+        self.set()
 
-    def set(self, *, version_code, pip_code):
-        """Choose what the stand-ins answer."""
-        self.stub.write_text(STUB_PYTHON.format(log=self.log, pip_code=pip_code))
+    def set(self, *, version_code=0, pip_command="exit 0"):
+        """Choose what the stand-ins answer: to the question for the version, and to an install."""
+        self.stub.write_text(STUB_PYTHON.format(log=self.log, pip_command=pip_command))
         python = self.bin / "python3"
-        python.write_text(FAKE_PYTHON.format(version_code=version_code, stub=self.stub))
+        python.write_text(FAKE_PYTHON.format(version_code=version_code, stub=self.stub, real=sys.executable))
         python.chmod(0o755)
 
     def path(self):
@@ -69,6 +74,17 @@ class Bench:
             timeout=60,
         )
 
+    def start(self, *words):
+        """Start the wrapper and leave it running."""
+        return subprocess.Popen(
+            ["/bin/sh", str(self.root / "doit"), *words],
+            cwd=self.root,
+            env={"PATH": self.path()},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
 
 @pytest.fixture
 def bench(tmp_path):
@@ -85,7 +101,7 @@ def test_the_first_run_installs_and_the_second_does_not(bench):
     assert "--no-deps --no-build-isolation -e ." in log
     bench.log.unlink()
     assert bench.run("test").stdout == "doit got: test\n"
-    assert "pip" not in bench.log.read_text()
+    assert "own_pip" not in bench.log.read_text()
 
 
 def test_it_runs_from_any_folder(bench, tmp_path):
@@ -150,30 +166,76 @@ def test_changed_pins_are_installed_anew(bench):
 
 
 def test_a_failed_install_is_not_trusted_later(bench):
-    bench.set(version_code=0, pip_code=1)
+    bench.set(pip_command="exit 1")
     assert bench.run("list").returncode != 0
     assert not (bench.root / ".venv" / ".installed-from").exists()
-    assert not (bench.root / ".venv.lock").exists()
-    bench.set(version_code=0, pip_code=0)
+    bench.set()
     assert bench.run("list").stdout == "doit got: list\n"
 
 
 def test_without_a_new_enough_python_one_line_says_so(bench):
-    bench.set(version_code=1, pip_code=0)
+    bench.set(version_code=1)
     done = bench.run("list")
     assert done.returncode == 2
     assert done.stderr == "doit: no Python >= 3.11 on PATH; install one and run ./doit again\n"
     assert not (bench.root / ".venv").exists()
 
 
-def test_the_lock_of_a_dead_process_does_not_hold_anyone(bench):
-    gone = subprocess.Popen(["/bin/true"])
-    gone.wait()
+def test_what_an_earlier_version_left_as_its_lock_holds_nobody(bench):
+    """It was a folder with the number of a process, which may be somebody else's by now."""
     lock = bench.root / ".venv.lock"
     lock.mkdir()
-    (lock / "pid").write_text(str(gone.pid))
+    (lock / "pid").write_text(str(os.getpid()))
+    done = bench.run("list")
+    assert (done.stdout, done.returncode) == ("doit got: list\n", 0)
+    assert lock.is_file()
+
+
+def test_a_lock_file_that_nobody_holds_holds_nobody(bench):
+    (bench.root / ".venv.lock").write_text("4711\n")
+    done = bench.run("list")
+    assert done.stdout == "doit got: list\n"
+    assert "waiting" not in done.stderr
+
+
+def test_whoever_waits_says_so(bench):
+    with (bench.root / ".venv.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        waiting = bench.start("list")
+        assert waiting.stderr.readline() == "doit: waiting for another ./doit, which makes .venv\n"
+        assert waiting.poll() is None
+    out, err = waiting.communicate(timeout=60)
+    assert out == "doit got: list\n"
+    assert err.startswith("doit: making .venv")
+
+
+def test_the_lock_is_not_held_by_what_runs_afterwards(bench):
+    """doit, which may run for hours, does not keep others from making a .venv anew."""
+    bench.stub.write_text(bench.stub.read_text().replace('echo "doit got', 'ls -l /proc/$$/fd >&2; echo "doit got'))
+    (bench.root / "tools").mkdir(exist_ok=True)
+    (bench.root / "tools" / "ls").symlink_to(shutil.which("ls"))
+    assert ".venv.lock" not in bench.run("list").stderr
+
+
+def test_a_killed_wrapper_leaves_no_pip_and_the_next_one_goes_on(bench):
+    script = (
+        "import os, runpy, sys\n"
+        "def sleep(*_):\n"
+        f"    open({str(bench.root / 'pid')!r}, 'w').write(f'{{os.getpid()}}\\n')\n"
+        "    import time; time.sleep(600)\n"
+        "os.execve = sleep\n"
+        f"sys.argv = [{str(OWN_PIP)!r}, 'install']\n"
+        f"runpy.run_path({str(OWN_PIP)!r}, run_name='__main__')\n"
+    )
+    (bench.root / "pip.py").write_text(script)
+    bench.set(pip_command=f'exec "{sys.executable}" "{bench.root}/pip.py"')
+    first = bench.start("list")
+    pip = wait_for(lambda: number_in(bench.root / "pid"))
+    first.kill()
+    first.communicate()
+    assert gone(pip)
+    bench.set()
     assert bench.run("list").stdout == "doit got: list\n"
-    assert not lock.exists()
 
 
 def test_two_first_runs_at_once_install_once(bench):

@@ -242,3 +242,27 @@ def test_plain_doit_says_what_there_is():
 def test_doit_leaves_no_database_behind():
     doit("check-missing", "model=nosuch")
     assert [name for name in os.listdir(CHECKOUT) if name.startswith((".doit", ":memory:"))] == []
+
+
+@pytest.mark.parametrize("word", ["model=~/m", "--out=~/m"])
+def test_a_tilde_is_the_home_folder_and_never_a_folder_of_that_name(word, monkeypatch):
+    monkeypatch.setenv("HOME", "/somebodys/home")
+    given = parse("verb", SPEC, ["one", word])
+    assert {**given.keys, **given.valued} == {word.partition("=")[0]: "/somebodys/home/m"}
+    with pytest.raises(Refused, match=r"=~nobody-at-all/m: no home folder of that name; a folder called so is .*=\./~"):
+        parse("verb", SPEC, ["one", word.replace("~/", "~nobody-at-all/")])
+    assert parse("verb", SPEC, ["one", word.replace("~", "./~")]) != given
+
+
+def test_an_install_into_a_tilde_makes_no_folder_called_so(project, stand_in, tmp_path, monkeypatch, capsys):
+    from elfkiln.models.catalogue import model_requirements
+    from elfkiln.work.build import build_elfs
+
+    build_elfs(project, stand_in, [model_requirements(project, "tiny")])
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    assert main(["install", f"root={project.root}", "model=tiny", "dir=~/m"]) == 0
+    assert (tmp_path / "home" / "m" / "kernels.lock.json").is_file()
+    assert not (tmp_path / "~").exists()
+    assert main(["check-missing", f"root={project.root}", "model=tiny", "dir=~/m"]) == 0
+    capsys.readouterr()

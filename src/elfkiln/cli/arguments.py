@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -58,7 +59,7 @@ def parse(verb: str, spec: Spec, given: list[str]) -> Arguments:
                 raise Refused(f"{verb}: {name} takes a value; see elfkiln {verb} --help")
             if name in valued:
                 raise Refused(f"{verb}: {name} is given twice: {valued[name]} and {text}")
-            valued[name] = text
+            valued[name] = _without_tilde(verb, name, text)
         elif word in spec.paired:
             first, second = next(rest, None), next(rest, None)
             if first is None or second is None:
@@ -73,7 +74,7 @@ def parse(verb: str, spec: Spec, given: list[str]) -> Arguments:
         elif equals and (name in spec.keys):
             if name in keys:
                 raise Refused(f"{verb}: {name}= is given twice: {name}={keys[name]} and {name}={value}")
-            keys[name] = value
+            keys[name] = _without_tilde(verb, name, value)
         elif equals and "/" not in name and name.isidentifier():
             known = ", ".join(f"{key}=" for key in spec.keys) or "none"
             raise Refused(f"{verb}: {name}= is not an argument of this verb; it takes {known}")
@@ -83,3 +84,13 @@ def parse(verb: str, spec: Spec, given: list[str]) -> Arguments:
     if not least <= len(words) <= most:
         raise Refused(f"{verb}: takes {' '.join(spec.words) or 'no plain words'}, found {' '.join(words) or 'none'}")
     return Arguments(keys, frozenset(flags), valued, tuple(words), paired)
+
+
+def _without_tilde(verb: str, name: str, value: str) -> str:
+    """Return a value with the home folder in the place of its `~`, which not every shell puts there after a `=`."""
+    if not value.startswith("~"):
+        return value
+    expanded = os.path.expanduser(value)
+    if expanded.startswith("~"):
+        raise Refused(f"{verb}: {name}={value}: no home folder of that name; a folder called so is {name}=./{value}")
+    return expanded
