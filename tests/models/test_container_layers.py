@@ -261,6 +261,17 @@ def test_what_is_no_layers_stays_silent(tmp_path):
 
 
 @pytest.mark.parametrize(
+    "prefix", ["model.language_model.layers", "language_model.model.layers", "transformer.h", "blk"]
+)
+def test_layers_under_another_name_beside_the_models_are_noted(tmp_path, prefix):
+    other = {f"{prefix}.{index}.mlp.up_proj.weight": matrix(512, H) for index in range(3)}
+    small = {f"{prefix}.0.mlp.norm.weight": ("BF16", [H]), f"{prefix}.0.scale": ("F32", [1])}
+    notes = generated(tmp_path, layer(0) | other | small).notes
+    left_out = f"{prefix}.*.mlp.up_proj.weight (3)"
+    assert notes == (f"model.q4nx: layers under other names than model.layers.<i>, left out: {left_out}",)
+
+
+@pytest.mark.parametrize(
     "shape", [("F32", [8192]), ("BF16", [1, 8192]), ("BF16", [8192, 1, 4]), ("F32", [H, 4]), ("I8", [0, 5120])]
 )
 def test_what_is_smaller_than_a_matrix_stays_silent(tmp_path, shape):

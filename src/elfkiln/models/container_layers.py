@@ -76,6 +76,7 @@ def read_layers(container: Container, dims: Dimensions) -> ReadLayers:
         notes.append(f"{contract.CONTAINER_FILE}: more than one kind of chunk: {counts} of the tensors used")
     notes += _contradicted_kinds(readers, layers, dims)
     notes += _unused(readers)
+    notes += _elsewhere(container)
     return ReadLayers(hidden, layers, _commonest(readers), tuple(notes))
 
 
@@ -229,6 +230,20 @@ def _unused(readers: Iterable[_LayerReader]) -> Iterator[str]:
             told.append(f"{len(found) - _MOST_NAMED} more")
         why = "no design is theirs, the engine keeps them on the host" if is_for_host else "no projection uses them"
         yield f"{contract.CONTAINER_FILE}: {why}: {', '.join(told)}"
+
+
+def _elsewhere(container: Container) -> Iterator[str]:
+    """Yield a note for matrices of layers under other names than model.layers: the engine does not look there."""
+    found = Counter(
+        names.folded(name)
+        for name, tensor in container.tensors.items()
+        if names.is_layer_elsewhere(name) and names.is_matrix(tensor)
+    )
+    if found:
+        told = [f"{brief(name, 80)} ({count})" for name, count in list(found.items())[:_MOST_NAMED]]
+        if len(found) > _MOST_NAMED:
+            told.append(f"{len(found) - _MOST_NAMED} more")
+        yield f"{contract.CONTAINER_FILE}: layers under other names than model.layers.<i>, left out: {', '.join(told)}"
 
 
 def _layers(indices: list[int]) -> str:

@@ -48,6 +48,7 @@ _HOST = re.compile(
     )""",
     re.VERBOSE | re.DOTALL,
 )
+_ELSEWHERE = re.compile(r"(?:^|\.)(?:layers?|blocks?|blk|h)\.[0-9]+\.", re.ASCII)
 _STEP_NUMBER = re.compile(r"(?<=\.)[0-9]+(?=\.)", re.ASCII)
 
 _LEAST_NUMBERS = contract.TILE_K * contract.TILE_N
@@ -63,6 +64,17 @@ def layer_of(name: str) -> tuple[str, str] | None:
     """
     match = _LAYER.fullmatch(name)
     return (match[1], match[2]) if match else None
+
+
+def is_layer_elsewhere(name: str) -> bool:
+    """Return whether a tensor belongs to a layer of the text model under another name than model.layers.
+
+    >>> is_layer_elsewhere("model.language_model.layers.0.mlp.up_proj.weight"), is_layer_elsewhere("lm_head.weight")
+    (True, False)
+    >>> is_layer_elsewhere("vision_tower.encoder.layers.0.mlp.fc1.weight"), is_layer_elsewhere("model.layers.0.x")
+    (False, False)
+    """
+    return layer_of(name) is None and not is_silent(name) and _ELSEWHERE.search(name) is not None
 
 
 def is_layer_number(text: str) -> bool:
