@@ -14,7 +14,6 @@ from elfkiln.families import family as module
 from elfkiln.families.family import (
     DesignRequest,
     KernelObject,
-    default_columns,
     families,
     family_of,
     render,
@@ -232,20 +231,6 @@ def test_order_and_repetition_of_sealed_geometries_do_not_matter():
     want = render_sealed(ROOT, "_pb16i", sorted(pairs), 8).text
     assert render_sealed(ROOT, "_pb16i", pairs + pairs[:1], 8).text == want
     assert want.index("(5120, 6144),") < want.index("(5120, 14336),") < want.index("(6144, 5120),")
-
-
-@pytest.mark.parametrize("N", [4736, 128, 100, 0, -256])
-def test_no_default_columns(N):
-    with pytest.raises(
-        Refused, match=r"default columns: N: expected a multiple of 128 whose N/128 has a divisor in 2\.\.8"
-    ):
-        default_columns(N)
-
-
-@pytest.mark.parametrize("N", ["5120", 5120.0, True, None])
-def test_default_columns_of_no_number(N):
-    with pytest.raises(Refused, match="default columns: N: expected a whole number, found"):
-        default_columns(N)
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import pytest
 from aie_recorder import record, replay
 from elfkiln.engine.layouts import offset, pack
 from elfkiln.engine.legality import rows_for
-from elfkiln.families.family import DesignRequest, default_columns, family_of, render, render_sealed
+from elfkiln.families.family import DesignRequest, family_of, render, render_sealed
 
 ROOT = Path(__file__).resolve().parents[2]
 TAGS = ("", "_b8", "_pb16i")
@@ -435,10 +435,3 @@ def test_default_rows_are_those_of_the_artifacts():
         for M in (128, 16):
             shape = family_of("_b8", ROOT).shape(DesignRequest(64, 128 * columns, M, "_b8", columns))
             assert shape.rows == rows_for(columns, m16=M == 16)
-
-
-@pytest.mark.parametrize(
-    ("N", "columns"), [(512, 4), (640, 5), (768, 6), (1536, 6), (3840, 6), (9728, 4), (18176, 2), (256, 2)]
-)
-def test_default_columns(N, columns):
-    assert default_columns(N) == columns

@@ -13,7 +13,6 @@ from types import ModuleType
 from typing import Any, Protocol
 
 from elfkiln.engine import contract
-from elfkiln.engine.legality import largest_columns
 from elfkiln.errors import ElfkilnError, Refused, brief, refusal
 from elfkiln.project import find_project
 
@@ -99,19 +98,6 @@ def render_sealed(
     does, naming the geometry that does not fit, and when the family has no sealed form.
     """
     return _rendered(project_root, family_of(tag, project_root).sealed(geometries, columns))
-
-
-def default_columns(N: int) -> int:
-    """Return the columns a design of N output columns gets when nothing else is said: the most that divide its tiles.
-
-    Raises `Refused` when N is no whole number, no multiple of 128, or none of 2..8 divides N/128.
-
-    >>> default_columns(5120), default_columns(640), default_columns(9728)
-    (8, 5, 4)
-    """
-    if type(N) is not int:
-        raise refusal("default columns: N", expected="a whole number", found=f"{N!r} ({type(N).__name__})")
-    return largest_columns("default columns", N)
 
 
 def family_of(tag: str, project_root: Path | None = None) -> KernelFamily:
