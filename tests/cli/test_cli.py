@@ -84,9 +84,10 @@ def test_help_has_examples_that_the_verb_takes(capsys):
 def test_every_verb_has_a_module_that_runs_it():
     for name, verb in VERBS.items():
         assert callable(importlib.import_module(f"elfkiln.cli.{verb.module}").run), name
-    helpers = {"__init__", "arguments", "common", "dispatch", "doit_tasks", "plan_from_config", "verbs"}
-    modules = {path.stem for path in (CHECKOUT / "src" / "elfkiln" / "cli").glob("*.py")}
-    assert modules - helpers == {verb.module for verb in VERBS.values()}
+    sources = (CHECKOUT / "src" / "elfkiln" / "cli").glob("*.py")
+    assert {path.stem for path in sources if "\ndef run(" in path.read_text()} == {
+        verb.module for verb in VERBS.values()
+    }
 
 
 def test_the_table_of_verbs_says_what_the_library_does():

@@ -120,6 +120,7 @@ FORMS: dict[str, tuple[Form, ...]] = {
             "unchanged": "count",
             "linked": "count",
             "copied": "count",
+            "dropped": ["text"],
         },
     ),
     "resolve": (
@@ -233,7 +234,23 @@ FORMS: dict[str, tuple[Form, ...]] = {
             "file": "text",
             "current": "flag",
             "differences": [_DIFFERENCE],
-            "refused": "text|null",
+            # Of a plan alone: what its loader says.
+            "refused?": "text|null",
+            "notes": ["text"],
+        },
+        # --from-config: a role table.
+        {
+            "file": "text|null",
+            "model": "text",
+            "hidden": "count",
+            "intermediate": "count",
+            "layers": {"*": "count"},
+            "layout": "text",
+            "decode": "flag",
+            "source": "text",
+            "rows": [
+                {"role": "text", "K": "count", "N": "count", "columns": "count", "layers": ["text"], "note": "text"}
+            ],
             "notes": ["text"],
         },
     ),
