@@ -2,7 +2,7 @@
 
 import pytest
 
-from elfkiln.models.config import derive_designs
+from elfkiln.models.derive import derive_designs
 from elfkiln.models.role_table import read_role_table
 from elfkiln.studies.cross_check import cross_check, models
 from elfkiln.studies.published_geometry import DIMENSIONS, TABLES

@@ -11,8 +11,9 @@ from elfkiln.engine import contract
 from elfkiln.errors import ElfkilnError, brief, refusal
 from elfkiln.io.strict_json import shown
 from elfkiln.models import tensor_names as names
-from elfkiln.models.config import Dimensions, padded
+from elfkiln.models.config import Dimensions
 from elfkiln.models.container import Container, Tensor
+from elfkiln.models.derive import padded
 from elfkiln.models.plan.schema import Layer, Projection
 
 _NORM = "model.norm.weight"

@@ -17,15 +17,8 @@ from elfkiln.errors import refusal
 from elfkiln.io.strict_json import read_strict_json, shown
 from elfkiln.io.strict_yaml import parse_strict_yaml
 from elfkiln.models.architectures import Architecture, known_architecture
-from elfkiln.models.config import (
-    MAX_CONFIG_BYTES,
-    Design,
-    Dimensions,
-    derive_designs,
-    dimensions_of,
-    geometry_faults,
-    text_part,
-)
+from elfkiln.models.config import MAX_CONFIG_BYTES, Dimensions, dimensions_of, text_part
+from elfkiln.models.derive import Design, derive_designs, geometry_faults
 from elfkiln.models.published import published_columns
 from elfkiln.models.role_table import ROLES_FILE, SCHEMA, RoleRow, RoleTable, checked_layout, parse_role_table
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from elfkiln.engine.contract import FUSED_MAX_N, TILE_N
 from elfkiln.engine.legality import legal_columns
-from elfkiln.models.config import Design, Dimensions, derive_designs, geometry_faults, padded
+from elfkiln.models.config import Dimensions
+from elfkiln.models.derive import Design, derive_designs, geometry_faults, padded
 from elfkiln.models.plan.names import mlp_width
 from elfkiln.models.published import PublishedRow
 from elfkiln.studies.published_geometry import DIMENSIONS, TABLES, PublishedDimensions, PublishedTable

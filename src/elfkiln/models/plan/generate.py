@@ -13,9 +13,10 @@ from elfkiln.engine import contract
 from elfkiln.engine.artifact_name import ArtifactName
 from elfkiln.errors import refusal
 from elfkiln.io.files import write_atomic
-from elfkiln.models.config import Dimensions, derive_designs, read_config
+from elfkiln.models.config import Dimensions, read_config
 from elfkiln.models.container import Container, read_container
 from elfkiln.models.container_layers import ReadLayers, read_layers
+from elfkiln.models.derive import derive_designs
 from elfkiln.models.plan.fields import plan_text, written_fields
 from elfkiln.models.plan.load import decision_mode, parse_plan
 from elfkiln.models.plan.names import plan_requirements

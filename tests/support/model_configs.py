@@ -1,0 +1,58 @@
+"""config.json of four kinds of models, as far as geometry hangs on them, with the engine's own keys."""
+
+QWEN3_06B = {
+    "model_type": "qwen3",
+    "hidden_size": 1024,
+    "num_hidden_layers": 28,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 8,
+    "head_dim": 128,
+    "intermediate_size": 3072,
+    "vocab_size": 151936,
+}
+QWEN35_4B = {
+    "model_type": "qwen3_5",
+    "hidden_size": 2560,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 4,
+    "head_dim": 256,
+    "intermediate_size": 9216,
+    "attn_output_gate": True,
+    "linear_num_key_heads": 16,
+    "linear_key_head_dim": 128,
+    "linear_num_value_heads": 32,
+    "linear_value_head_dim": 128,
+    "layer_types": ["linear_attention"] * 3 + ["full_attention"],
+}
+GEMMA4_E2B = {
+    "model_type": "gemma4",
+    "hidden_size": 1536,
+    "num_hidden_layers": 35,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 1,
+    "head_dim": 256,
+    "intermediate_size": 6144,
+    "hidden_size_per_layer_input": 256,
+    "use_double_wide_mlp": True,
+    "global_head_dim": 512,
+    "num_kv_shared_layers": 20,
+}
+GLM_47_FLASH = {
+    "model_type": "deepseek2",
+    "hidden_size": 2048,
+    "num_hidden_layers": 47,
+    "num_attention_heads": 20,
+    "num_key_value_heads": 1,
+    "mla": 1,
+    "q_lora_rank": 768,
+    "kv_lora_rank": 512,
+    "rope_dim": 64,
+    "qk_nope_head_dim": 192,
+    "v_head_dim": 256,
+    "n_expert": 64,
+    "top_k": 4,
+    "intermediate_size": 1536,
+    "dense_intermediate_size": 10240,
+    "leading_dense_block_count": 1,
+}
