@@ -247,9 +247,9 @@ def test_doit_leaves_no_database_behind():
 
 @pytest.mark.parametrize("word", ["model=~/m", "--out=~/m"])
 def test_a_tilde_is_the_home_folder_and_never_a_folder_of_that_name(word, monkeypatch):
-    monkeypatch.setenv("HOME", "/somebodys/home")
+    monkeypatch.setenv("HOME", "/somebodys/place")
     given = parse("verb", SPEC, ["one", word])
-    assert {**given.keys, **given.valued} == {word.partition("=")[0]: "/somebodys/home/m"}
+    assert {**given.keys, **given.valued} == {word.partition("=")[0]: "/somebodys/place/m"}
     with pytest.raises(Refused, match=r"=~nobody-at-all/m: no home folder of that name; a folder called so is .*=\./~"):
         parse("verb", SPEC, ["one", word.replace("~/", "~nobody-at-all/")])
     assert parse("verb", SPEC, ["one", word.replace("~", "./~")]) != given
