@@ -21,12 +21,14 @@ from elfkiln.io.strict_json import parse_strict_json
 from elfkiln.project import Project
 from elfkiln.store.blobs import INDEX_TYPE, MANIFEST_TYPE, REF_NAME, Descriptor, Store, parse_digest
 from elfkiln.store.model_index import SET_TYPE
+from elfkiln.store.oci_registry import MOST_MANIFEST
 from elfkiln.work.asked import Asked
 from elfkiln.work.push import Shipment, shipment_of
 from elfkiln.work.take_artifact import MOST_BLOB
 from elfkiln.work.take_set import Accept, Taken, take_set
 
 _BLOB = re.compile(r"blobs/sha256/([0-9a-f]{64})", re.ASCII)
+_MARKS = (MANIFEST_TYPE.encode(), INDEX_TYPE.encode())
 _LAYOUT = canonical_json({"imageLayoutVersion": "1.0.0"})
 _MOST_INDEX = 16 << 20
 _MOST_MEMBERS = 1_000_000
@@ -101,18 +103,22 @@ def _add(archive: tarfile.TarFile, name: str, data: bytes) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Imported:
-    """The store, after an archive's blobs were read into it, as a source of the archive's sets."""
+    """The store, after an archive's blobs were read into it, as a source of the archive's sets.
+
+    Manifests are kept here and not in the store: they enter it when their set is whole and was accepted.
+    """
 
     store: Store
+    manifests: dict[str, bytes]
     referrers: dict[str, list[str]]
 
     def pull_blob(self, digest: str, _size: int, _sink: IO[bytes]) -> None:
         raise Differs(f"blob sha256:{digest}: expected in the archive, found none; export it again")
 
     def manifest(self, digest: str) -> bytes:
-        if not self.store.holds(digest):
+        if digest not in self.manifests:
             raise Differs(f"manifest sha256:{digest}: expected in the archive, found none; export it again")
-        return self.store.read(digest)
+        return self.manifests[digest]
 
     def referring(self, digest: str) -> Iterable[str]:
         return self.referrers.get(digest, ())
@@ -126,13 +132,18 @@ def import_sets(project: Project, source: IO[bytes], where: str, accept: Accept 
     """
     store = Store(project.store)
     index: bytes | None = None
+    manifests: dict[str, bytes] = {}
     try:
         with tarfile.open(fileobj=source, mode="r|*") as archive:
             for member in _members(archive, where):
                 data = _content(archive, member, where)
                 match = _BLOB.fullmatch(member.name.removeprefix("./"))
                 if match is not None:
-                    _take(store, match[1], data, where)
+                    _check(match[1], data, where)
+                    if _is_manifest(data):
+                        manifests[match[1]] = data
+                    else:
+                        store.add_bytes(data)
                 elif member.name.removeprefix("./") == "index.json":
                     index = data
     except tarfile.TarError as error:
@@ -144,7 +155,7 @@ def import_sets(project: Project, source: IO[bytes], where: str, accept: Accept 
     sets, referrers = _contents(index, where)
     if not sets:
         raise Refused(f"{where}: expected sets of elfkiln in index.json, found none; write it with elfkiln export")
-    known = _Imported(store, referrers)
+    known = _Imported(store, manifests, referrers)
     return tuple(take_set(project, known, known.manifest(digest), f"{where}: {tag}", accept) for tag, digest in sets)
 
 
@@ -170,11 +181,15 @@ def _content(archive: tarfile.TarFile, member: tarfile.TarInfo, where: str) -> b
     return data
 
 
-def _take(store: Store, digest: str, data: bytes, where: str) -> None:
+def _is_manifest(data: bytes) -> bool:
+    """Whether a blob is a manifest or an index: canonical or not, these name their media type near their start."""
+    return len(data) <= MOST_MANIFEST and data[:1] == b"{" and (_MARKS[0] in data or _MARKS[1] in data)
+
+
+def _check(digest: str, data: bytes, where: str) -> None:
     found = sha256_hex(data)
     if found != digest:
         raise Differs(f"{where}: blob sha256:{digest}: found {len(data)} bytes of sha256:{found}; copy it again")
-    store.add_bytes(data)
 
 
 def _contents(index: bytes, where: str) -> tuple[list[tuple[str, str]], dict[str, list[str]]]:

@@ -54,5 +54,5 @@ def fetch_recipe(store: Store, registry: OciRegistry, target: str, recipe: str, 
         raise Differs(f"{recipe_tag(recipe)}: the registry has the artifact of another recipe under this tag")
     artifact, _ = take_artifact(store, registry, target, manifest, names)
     take_referrers(store, _Remote(registry), sha256_hex(manifest))
-    name_artifact(store, artifact)
+    name_artifact(store, artifact, manifest)
     return True

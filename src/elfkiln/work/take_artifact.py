@@ -56,7 +56,7 @@ def take_blob(store: Store, source: Source, digest: str, size: int) -> bool:
 def take_artifact(
     store: Store, source: Source, target: str, manifest: bytes, names: Mapping[str, Entry]
 ) -> tuple[Artifact, int]:
-    """Bring the artifact of a manifest's bytes into the store, unnamed; return it and the number of blobs that came.
+    """Bring the blobs of a manifest's artifact into the store, not the manifest; return it and how many came.
 
     `names` are the registry keys it shall bear, each with the entry that says so. Raises `Differs` when the manifest,
     a blob or the ELF is not what an entry says, and when the ELF is of another target or geometry.
@@ -71,13 +71,15 @@ def take_artifact(
     for one in (table["config"], *table["layers"]):
         came += take_blob(store, source, parse_digest(one["digest"]), int(one["size"]))
     check_elf(store, target, artifact, names)
-    store.add_bytes(manifest)
     return artifact, came
 
 
-def name_artifact(store: Store, artifact: Artifact) -> None:
-    """Name an artifact that was taken by its recipe: from here on a build finds it. Call it last."""
-    store.name_manifest(recipe_ref(artifact.recipe), artifact.manifest)
+def name_artifact(store: Store, artifact: Artifact, manifest: bytes) -> None:
+    """Store the manifest of an artifact that was taken, and name it by its recipe: from here on a build finds it.
+
+    Call it last: a manifest that is in the store has its name again whenever the index is made anew.
+    """
+    store.name_manifest(recipe_ref(artifact.recipe), store.add_bytes(manifest))
 
 
 def manifest_table(manifest: bytes) -> dict[str, Any]:

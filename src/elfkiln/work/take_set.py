@@ -93,16 +93,17 @@ def take_set(project: Project, source: SetSource, data: bytes, where: str, accep
     for key, entry in index.entries.items():
         by_manifest.setdefault(entry.manifest, {})[key] = entry
 
-    def take(digest: str) -> tuple[Artifact, int, int]:
-        artifact, came = take_artifact(store, source, index.target, source.manifest(digest), by_manifest[digest])
-        return artifact, came, take_referrers(store, source, digest)
+    def take(digest: str) -> tuple[Artifact, bytes, int, int]:
+        manifest = source.manifest(digest)
+        artifact, came = take_artifact(store, source, index.target, manifest, by_manifest[digest])
+        return artifact, manifest, came, take_referrers(store, source, digest)
 
     with ThreadPoolExecutor(AT_ONCE) as pool:
         came = list(pool.map(take, sorted(by_manifest)))
     if accept is not None:
         accept(index)
-    for artifact, _, _ in came:
-        name_artifact(store, artifact)
+    for artifact, manifest, _, _ in came:
+        name_artifact(store, artifact, manifest)
     return Taken(
         index.target,
         index.model,
@@ -111,8 +112,8 @@ def take_set(project: Project, source: SetSource, data: bytes, where: str, accep
         len(index.entries),
         register_entries(project, index.target, index.entries),
         len(by_manifest),
-        sum(blobs for _, blobs, _ in came),
-        sum(referrers for _, _, referrers in came),
+        sum(blobs for _, _, blobs, _ in came),
+        sum(referrers for _, _, _, referrers in came),
         sha256_hex(data),
     )
 
