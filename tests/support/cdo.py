@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections import defaultdict
 
-DMA_WRITE = 0x0105
+DMA_WRITE, WRITE = 0x0105, 0x0103
 CORE_BD, MEM_BD, BD_STEP = 0x1D000, 0xA0000, 0x20
 
 
@@ -57,6 +57,12 @@ def image(commands) -> bytes:
     partition = [len(cdo), size, len(cdo), 0, 0, 0, 0xFFFFFFFF, 0xFFFFFFFF, 0x54, 0x2000006, 1, *[0] * 20]
     words = [0xDD, 0x11223344, 0x55667788, 0x99AABBCC, *checked(table), *checked(header), *checked(partition), *cdo]
     return struct.pack(f"<{len(words)}I", *words)
+
+
+def image_for(pdi: bytes, design) -> bytes:
+    """Return a PDI that also writes a word to every tile of a design: no core programs, but the right tiles."""
+    writes = [(WRITE, [tile.col << 25 | tile.row << 20, 0]) for tile in design.tiles]
+    return image([*commands(pdi), *writes])
 
 
 def checked(words):

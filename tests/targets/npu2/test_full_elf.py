@@ -789,6 +789,27 @@ def test_an_operand_that_is_not_the_designs_is_told(operation, word, value, text
     assert text in str(caught.value)
 
 
+@pytest.mark.parametrize("tile", [(1, 3), (0, 1)])
+def test_a_pdi_that_leaves_out_a_tile_of_the_design_is_another_designs(tile):
+    design = designs_of("panel_gemm.2026-08")
+    there = [command for command in cdo.commands(PDI) if tile_of(command) != tile]
+    full = read_full_elf(assemble(cdo.image(there), [("seq", STREAM)]))
+    kind = "mem" if tile[1] == 1 else "core"
+    with pytest.raises(
+        BadElf, match=rf"wrong-design: \.pdi\.1: expected a configuration of {kind}\({tile[0]},{tile[1]}\)"
+    ):
+        check_design(full, design)
+
+
+def tile_of(command):
+    """The tile that a CDO's command writes to, None for one without an address."""
+    code, words = command
+    if not words:
+        return None
+    address = words[1] if code == cdo.DMA_WRITE else words[0]
+    return address >> 25, address >> 20 & 0x1F
+
+
 def with_descriptor(operations, at: int, index: int):
     """The operations with another descriptor id for the task whose descriptor operation `at` writes."""
     block, patch, *rest = operations[at:]

@@ -14,6 +14,7 @@ import shutil
 import numpy as np
 import pytest
 
+import cdo
 from elf_assembler import assemble, gemm_stream, parts
 from elfkiln.cli import main
 from elfkiln.design.reader import read_design
@@ -81,7 +82,8 @@ def recorded_wheel(folder, project, swap=None):
         design = run_generator(text, workdir=workdir)
         designs[hashlib.sha256(text.encode()).hexdigest()] = design
         digest = hashlib.sha256(design.strip().encode()).hexdigest()
-        elfs[digest] = assemble(pdi, [("seq", gemm_stream(read_design(design)))])
+        read = read_design(design)
+        elfs[digest] = assemble(cdo.image_for(pdi, read), [("seq", gemm_stream(read))])
     if swap is not None:
         one, other = (list(elfs)[position] for position in swap)
         elfs[one], elfs[other] = elfs[other], elfs[one]
@@ -150,7 +152,7 @@ def test_the_artifact_holds_the_full_elf_its_design_and_the_log(built):
     artifact = find_artifact(store, entry.recipe)
     design = read_design(store.read(artifact.design).decode())
     pdi, _ = parts(EXAMPLE)
-    assert store.read(entry.elf) == assemble(pdi, [("seq", gemm_stream(design))])
+    assert store.read(entry.elf) == assemble(cdo.image_for(pdi, design), [("seq", gemm_stream(design))])
     log = read_log(store, entry.recipe)
     assert "aiecc" in log
     assert str(built.root) not in log

@@ -44,10 +44,13 @@ def check_design(full: FullElf, design: Design) -> None:
     """Check that an ELF's instruction streams are those of a (linted) design, one operation after the other.
 
     Compared are loads, tasks (channel, buffer, walk, runs, token, burst), the controller that each token goes to, the
-    operands of waits, run-time parameters and lock values, and that no buffer descriptor is written over while a task
-    still has it. Raises `BadElf` (kind `wrong-design`) naming the first that differs.
+    operands of waits, run-time parameters and lock values, that no buffer descriptor is written over while a task still
+    has it, and that the PDI configures every core and mem tile of the design. Raises `BadElf` (kind `wrong-design`)
+    naming the first that differs.
     """
-    ends = {end.fifo: end for end in place(design).ends if end.tile.kind == "shim"}
+    placed = place(design).ends
+    ends = {end.fifo: end for end in placed if end.tile.kind == "shim"}
+    _check_image(full, {*(core.tile for core in design.cores), *(end.tile for end in placed if end.tile.kind == "mem")})
     exported = {instance.name: instance for kernel in full.kernels for instance in kernel.instances}
     if set(exported) != {sequence.name for sequence in design.sequences}:
         names = ", ".join(sequence.name for sequence in design.sequences)
@@ -57,6 +60,14 @@ def check_design(full: FullElf, design: Design) -> None:
     for sequence in design.sequences:
         _check_counts(sequence, exported[sequence.name])
         _check_sequence(sequence, exported[sequence.name], design, ends, places)
+
+
+def _check_image(full: FullElf, tiles: set[Tile]) -> None:
+    """Check that the PDI writes to every tile the design uses; routes may lead over others."""
+    configured = set(full.pdis[0].tiles)
+    for tile in sorted(tiles):
+        if (tile.col, tile.row) not in configured:
+            raise bad(WRONG_DESIGN, ".pdi.1", expected=f"a configuration of {tile}", found=f"{len(configured)} others")
 
 
 def _check_counts(sequence: Sequence, instance: Instance) -> None:
