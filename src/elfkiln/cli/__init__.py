@@ -5,20 +5,25 @@ from __future__ import annotations
 import os
 import sys
 
+from elfkiln.io.terminal import answering
+
 
 def command() -> None:
     """Run the verb of the command line and end the process with its exit code."""
-    words = sys.argv[1:]
-    code = _answered(words)
-    if code is not None:
-        # Everything is said: taking the interpreter down in order would take a fifth of the whole time.
+    code = main()
+    if "elfkiln.cli.dispatch" not in sys.modules:
+        # A kept answer said everything: taking the interpreter down in order would take a fifth of the whole time.
         os._exit(code)
-    sys.exit(main(words))
+    sys.exit(code)
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run one verb and return its exit code: 0 done, 1 something missing or differing, 2 usage or refused input."""
     words = sys.argv[1:] if argv is None else argv
+    return answering(lambda: _run(words))
+
+
+def _run(words: list[str]) -> int:
     code = _answered(words)
     if code is not None:
         return code
@@ -35,11 +40,4 @@ def _answered(words: list[str]) -> int | None:
         from elfkiln.work.fast_elfs import main as fast
     else:
         from elfkiln.work.fast_check import main as fast
-    try:
-        code = fast(words[1:])
-        if code is not None:
-            sys.stdout.flush()
-    except OSError as error:
-        sys.stderr.write(f"elfkiln: {error.strerror or error}\n")
-        return 1
-    return code
+    return fast(words[1:])

@@ -2,37 +2,28 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from importlib import import_module
 
 from elfkiln.cli.arguments import parse
 from elfkiln.cli.verbs import VERBS, Verb
-from elfkiln.errors import EXIT_DIFFERS, EXIT_DONE, EXIT_REFUSED, Differs, ElfkilnError, Refused, one_line
+from elfkiln.errors import EXIT_DIFFERS, EXIT_DONE, EXIT_REFUSED, ElfkilnError, Refused, one_line
+from elfkiln.io.terminal import tell
 
 
 def dispatch(words: list[str]) -> int:
     """Run `words[0]` with the rest as its arguments and return the exit code."""
     try:
-        code = _run(words)
-        if sys.stdout is None:
-            raise Differs("standard output is closed: nobody read the answer")
-        sys.stdout.flush()
+        return _run(words)
     except ElfkilnError as error:
-        print(f"elfkiln: {one_line(error)}", file=sys.stderr)
+        tell(f"elfkiln: {one_line(error)}")
         return error.exit_code
-    except BrokenPipeError:
-        # Whoever read the answer has gone: that it was good cannot be told.
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
-        return EXIT_DIFFERS
     except KeyboardInterrupt:
-        print("elfkiln: interrupted; nothing half-built entered the store", file=sys.stderr)
+        tell("elfkiln: interrupted; nothing half-built entered the store")
         return 130
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
-        print(f"elfkiln: {one_line(f'{where}{error.strerror or error}')}", file=sys.stderr)
+        tell(f"elfkiln: {one_line(f'{where}{error.strerror or error}')}")
         return EXIT_DIFFERS
-    return code
 
 
 def _run(words: list[str]) -> int:

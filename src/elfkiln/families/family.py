@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -129,7 +130,7 @@ def families(project_root: Path) -> tuple[KernelFamily, ...]:
 @cache
 def _generators(root: Path) -> ModuleType:
     folder = root / GENERATORS
-    name = f"elfkiln_generators_{sha256(str(root).encode()).hexdigest()[:16]}"
+    name = f"elfkiln_generators_{sha256(os.fsencode(root)).hexdigest()[:16]}"
     spec = importlib.util.spec_from_file_location(
         name, folder / "__init__.py", submodule_search_locations=[str(folder)]
     )

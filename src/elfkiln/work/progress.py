@@ -7,6 +7,8 @@ import threading
 from collections.abc import Sequence
 from typing import Protocol, TextIO
 
+from elfkiln.io.terminal import plain
+
 
 class _Live(Protocol):
     def update(self, done: int, title: str) -> None: ...
@@ -89,7 +91,7 @@ class Progress:
     def _print(self, text: str) -> None:
         try:
             if self._live is not None:
-                self._live.print(text)
+                self._live.print(plain(text))
             elif self._stream is not None:
                 print(text, file=self._stream, flush=True)
         except BrokenPipeError:
@@ -106,7 +108,7 @@ class _RichLive:
         from rich.progress import Progress as Bar
 
         columns = (BarColumn(bar_width=24), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
-        self._bar = Bar(*columns, console=Console(file=stream), transient=True)
+        self._bar = Bar(*columns, console=Console(file=getattr(stream, "raw", stream)), transient=True)
         self._task = self._bar.add_task("", total=total)
         self._bar.start()
 
