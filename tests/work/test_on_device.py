@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 
 import pytest
 
@@ -12,12 +13,15 @@ from elfkiln.cli import main
 from elfkiln.design.reader import read_design
 from elfkiln.design.run_generator import run_generator
 from elfkiln.models.catalogue import model_requirements
+from elfkiln.models.requirement import Requirement, RequirementSet
 from elfkiln.store.blobs import Store
 from elfkiln.store.registry import Entry, load_registry, register
 from elfkiln.targets.npu2.device.series import DeviceOptions
 from elfkiln.work.jobs import generator_of
 from elfkiln.work.on_device import run_on_device
 from projects import SUPPORT, TINY_NAMES, TINY_RECIPES, make_project
+from sealed_designs import SEALED
+from simulating import example, mm_pb16i
 
 EXAMPLE = SUPPORT.parent / "examples" / "full-elf" / "panel_gemm.2026-08.elf"
 INFO = {
@@ -58,7 +62,7 @@ def device(built, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
 
     def says(**scenario):
-        (fake / "scenario.json").write_text(json.dumps({"info": INFO, "elves": elves, **scenario}))
+        (fake / "scenario.json").write_text(json.dumps({"info": INFO, "elves": elves} | scenario))
         (fake / "machine.json").write_text(json.dumps({"others": 0, "wedged": False, "runs": 0}))
         return project
 
@@ -180,3 +184,31 @@ def test_a_damaged_elf_is_not_run(device, capsys):
         path.write_bytes(data)
     assert code == 1
     assert "full_i8_QKV_K256_N768_b8.elf: blob sha256:" in err
+
+
+def test_a_sealed_elf_runs_every_sequence_and_is_its_own_twin_of_nothing(simulator, device):
+    project = device()
+    places = {}
+    for number, one in enumerate([*SEALED.buffers, *SEALED.locks]):
+        base = one.tile.col << 25 | one.tile.row << 20
+        places[one.name] = base | (0x1F000 + 0x10 * number if one in SEALED.locks else 0x8000 + 0x100 * number)
+    streams = [
+        (sequence.name, gemm_stream(replace(SEALED, sequences=(sequence,)), places=places))
+        for sequence in SEALED.sequences
+    ]
+    store = Store(project.store)
+    data = assemble(parts(EXAMPLE)[0], streams)
+    elf, design = store.add_bytes(data), store.add_bytes(example("sequences_rtp").encode())
+    sim = simulator.path(SEALED, mm_pb16i(16, "mm_pb16i_16x64x128.o"))
+    device(elves={elf: str(sim)})
+    geometries = ((128, 256), (256, 512))
+    need = Requirement("pb16i_sealed.elf", ".", None, 2, None, (), geometries)
+    entry = Entry(elf=elf, size=len(data), recipe=design, manifest=design, design=design, columns=2, sealed=geometries)
+    register(project.registry_file, "npu2", {"small/pb16i_sealed.elf": entry})
+    found = run_on_device(project, "npu2", RequirementSet("small", "pb16i", (need,)), DeviceOptions(iterations=2))
+    (result,) = found.series.results
+    assert (result.outcome, result.fault, found.series.twins, found.series.left) == ("right", None, (), ())
+    assert {(c.instance, c.inputs) for c in result.checks} == {
+        (f"main:seq_K{K}_N{N}", kind) for K, N in geometries for kind in ("random", "-127", "one-hot", "coordinates")
+    }
+    assert [timing.instance for timing in result.timings] == ["main:seq_K128_N256", "main:seq_K256_N512"]
