@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import os
 import subprocess
 import sys
 import tarfile
@@ -189,3 +190,14 @@ def test_the_verbs(built, fresh, tmp_path, capsys):
     assert "absent: cannot be read" in capsys.readouterr().err
     assert main(["export", str(tmp_path / "no" / "x.tar"), "model=tiny", f"root={built.root}"]) == 2
     assert not list(tmp_path.glob(".part-*"))
+
+
+@pytest.mark.parametrize("kind", ["a pipe", "a folder", "a symbolic link"])
+def test_an_export_replaces_files_only(built, tmp_path, capsys, kind):
+    """As root, an archive renamed over a device would take the device's place."""
+    place = tmp_path / "out.tar"
+    {"a pipe": os.mkfifo, "a folder": os.mkdir, "a symbolic link": lambda p: os.symlink("/dev/null", p)}[kind](place)
+    before = place.lstat().st_mode
+    assert main(["export", str(place), "model=tiny", f"root={built.root}"]) == 2
+    assert f"expected a file, or nothing, to write, found {kind}" in capsys.readouterr().err
+    assert place.lstat().st_mode == before

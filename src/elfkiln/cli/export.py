@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import sys
-import tempfile
 from pathlib import Path
 
 from elfkiln.cli.arguments import Arguments
 from elfkiln.cli.common import asked_of, print_json, project_of
 from elfkiln.errors import EXIT_DONE, Refused
-from elfkiln.io.files import storage_refusal, sync_folder
-from elfkiln.work.archive import Exported, export_sets
+from elfkiln.io.files import writing_atomic
+from elfkiln.work.archive import export_sets
 
 
 def run(arguments: Arguments) -> int:
@@ -23,20 +21,8 @@ def run(arguments: Arguments) -> int:
             raise Refused("export: --json and an archive on standard output do not go together; name a file")
         export_sets(project, sets, sys.stdout.buffer)
         return EXIT_DONE
-    path = Path(file)
-    try:
-        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".part-", delete=False) as stream:
-            part = Path(stream.name)
-            try:
-                done: Exported = export_sets(project, sets, stream)
-                stream.flush()
-                os.fsync(stream.fileno())
-                part.replace(path)
-            finally:
-                part.unlink(missing_ok=True)
-        sync_folder(path.parent)
-    except OSError as error:
-        raise storage_refusal(path, error) from error
+    with writing_atomic(Path(file)) as stream:
+        done = export_sets(project, sets, stream)
     if arguments.json:
         print_json(done.to_json() | {"file": file})
     else:

@@ -46,11 +46,20 @@ def write_atomic(
     place is not writable; the old file then stands untouched. So does what is no file: a device, pipe or folder would
     be replaced by one, and a symbolic link is neither followed nor replaced.
     """
+    with writing_atomic(path, scratch=scratch, mode=mode, check=check) as stream:
+        stream.writelines([data] if isinstance(data, bytes) else data)
+
+
+@contextlib.contextmanager
+def writing_atomic(
+    path: Path, *, scratch: Path | None = None, mode: int = 0o644, check: Callable[[], None] | None = None
+) -> Iterator[IO[bytes]]:
+    """Yield a stream whose bytes become `path` when the block ends well, as those of `write_atomic` do."""
     try:
         refuse_other_kinds(path)
         with _temporary(scratch or path.parent, path.name) as (stream, part):
             os.fchmod(stream.fileno(), mode)
-            stream.writelines([data] if isinstance(data, bytes) else data)
+            yield stream
             stream.flush()
             os.fsync(stream.fileno())
             if check is not None:
