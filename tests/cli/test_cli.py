@@ -106,6 +106,27 @@ def test_no_verb_and_an_unknown_verb_are_code_2(capsys):
     assert "no verb 'frobnicate'; it has " in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("words", "near"),
+    [
+        (["lokup"], "(did you mean lookup?)"),
+        (["elfs", "modle=tiny"], "(did you mean model=?)"),
+        (["elfs", "model=tiny", "--rebuid"], "(did you mean --rebuild?)"),
+        (["elfs", "model=tinny"], "(did you mean tiny?)"),
+        (["explain", "full_i8_QKV_K256_N769_b8.elf"], "(did you mean full_i8_QKV_K256_N768_b8.elf?)"),
+        (["resolve", "full_i8_QKV_K256_N768_b8_m17.elf", "model=tiny", "dir=x"], "N768_b8_m16.elf?)"),
+        (["zzzz"], ""),
+    ],
+)
+def test_a_near_word_is_offered(project, capsys, monkeypatch, words, near):
+    monkeypatch.chdir(project.root)
+    assert main(words) == 2
+    error = capsys.readouterr().err
+    assert near in error
+    assert error.count("did you mean") == bool(near)
+    assert error.count("\n") == 1
+
+
 def test_outside_a_checkout_root_must_be_named(tmp_path, monkeypatch):
     monkeypatch.setattr("elfkiln.project.__file__", str(tmp_path / "a" / "b" / "c.py"))
     with pytest.raises(Refused, match="run elfkiln inside its checkout, or name one with root=DIR"):

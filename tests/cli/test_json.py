@@ -123,6 +123,8 @@ FORM_RUNS = [
     ("design", 0, ["design", "{generator}"]),
     ("lint", 0, ["lint", "{design}", "target=sim"]),
     ("compare-runs", 0, ["compare-runs", "--self-test"]),
+    ("completion", 0, ["completion", "bash"]),
+    ("doctor", 0, ["doctor", "root={root}"]),
     ("attestations", 0, ["attestations", QKV, "root={root}"]),
 ]
 
@@ -166,5 +168,6 @@ def test_the_form_of_a_verb(world, capsys, verb, code, words):
 
 def test_every_verb_has_a_form_and_a_run():
     assert set(FORMS) == set(VERBS)
-    assert {words[0] for _, _, words in (*GOLDEN_RUNS, *FORM_RUNS)} == set(VERBS)
+    # What `bench` prints is held to its form where there is a device to run on (tests/work/test_on_device.py).
+    assert {words[0] for _, _, words in (*GOLDEN_RUNS, *FORM_RUNS)} == set(VERBS) - {"bench"}
     assert VERSION == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 
@@ -82,6 +83,16 @@ def test_a_build_and_a_second_one(project, seen):
     lines, code, raw = seen("elfs", "model=tiny")
     assert (code, lines) == (0, nothing)
     assert raw is None or "\x1b" not in raw
+
+
+def test_no_colour_where_it_is_not_wanted(project):
+    """NO_COLOR (no-color.org), and a terminal that cannot: the live line comes without colours."""
+    program = PROGRAM.format(support=str(SUPPORT), root=str(project.root), fail="")
+    command = [sys.executable, "-c", program, "elfs", "model=tiny", "--rebuild", f"root={project.root}"]
+    env = {"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8"}
+    coloured = re.compile(r"\x1b\[[0-9;]*(?:3[0-8]|4[0-8]|9[0-7])[0-9;]*m")
+    assert coloured.search(run_on_terminal(command, cwd=project.root, env=env).raw)
+    assert not coloured.search(run_on_terminal(command, cwd=project.root, env=env | {"NO_COLOR": "1"}).raw)
 
 
 def test_a_build_with_a_failure(project, seen):

@@ -10,6 +10,7 @@ import pytest
 
 from elf_assembler import assemble, gemm_stream, parts
 from elfkiln.cli import main
+from elfkiln.cli.json_forms import FORMS, misfit
 from elfkiln.design.reader import read_design
 from elfkiln.design.run_generator import run_generator
 from elfkiln.models.catalogue import model_requirements
@@ -93,6 +94,7 @@ def test_the_json_has_every_check_time_and_state(device, capsys):
     project = device()
     words = ("bench", "model=tiny", "target=npu2", "iterations=3", "warmup=1", f"root={project.root}", "--json")
     code, out, _ = run(capsys, *words)
+    assert misfit(json.loads(out), FORMS["bench"][0]) is None
     (found,) = json.loads(out)["sets"]
     assert (code, found["schema"], found["model"], found["left"], found["stopped"]) == (
         0,

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from elfkiln.errors import Refused
+from elfkiln.errors import Refused, did_you_mean
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,14 +70,16 @@ def parse(verb: str, spec: Spec, given: list[str]) -> Arguments:
         elif word.startswith("-n") and word[2:].isdigit() and "-n" in spec.valued:
             valued["-n"] = word[2:]
         elif word.startswith("-") and word != "-":
-            raise Refused(f"{verb}: {word} is not an option of this verb; see elfkiln {verb} --help")
+            near = did_you_mean(name, (*spec.flags, *spec.valued, *spec.paired, "--json"))
+            raise Refused(f"{verb}: {word} is not an option of this verb{near}; see elfkiln {verb} --help")
         elif equals and (name in spec.keys):
             if name in keys:
                 raise Refused(f"{verb}: {name}= is given twice: {name}={keys[name]} and {name}={value}")
             keys[name] = _without_tilde(verb, name, value)
         elif equals and "/" not in name and name.isidentifier():
             known = ", ".join(f"{key}=" for key in spec.keys) or "none"
-            raise Refused(f"{verb}: {name}= is not an argument of this verb; it takes {known}")
+            near = did_you_mean(f"{name}=", (f"{key}=" for key in spec.keys))
+            raise Refused(f"{verb}: {name}= is not an argument of this verb{near}; it takes {known}")
         else:
             words.append(word)
     least, most = len(spec.words) - spec.optional_words, len(spec.words)

@@ -6,7 +6,7 @@ from importlib import import_module
 
 from elfkiln.cli.arguments import parse
 from elfkiln.cli.verbs import VERBS, Verb
-from elfkiln.errors import EXIT_DIFFERS, EXIT_DONE, EXIT_REFUSED, ElfkilnError, Refused, one_line
+from elfkiln.errors import EXIT_DIFFERS, EXIT_DONE, EXIT_REFUSED, ElfkilnError, Refused, did_you_mean, one_line
 from elfkiln.io.terminal import tell
 
 
@@ -28,12 +28,24 @@ def dispatch(words: list[str]) -> int:
 
 def _run(words: list[str]) -> int:
     if not words or words[0] in ("-h", "--help", "help"):
-        print(_overview())
+        if words[1:2] == ["reference"]:
+            from elfkiln.cli.reference import reference
+
+            print(reference(), end="")
+        else:
+            print(_overview())
         return EXIT_DONE if words else EXIT_REFUSED
     verb, given = words[0], words[1:]
     if verb not in VERBS:
-        raise Refused(f"elfkiln: no verb {verb!r}; it has {', '.join(sorted(VERBS))}")
+        near = did_you_mean(verb, VERBS)
+        raise Refused(f"no verb {verb!r}{near}; it has {', '.join(sorted(VERBS))}")
     known = VERBS[verb]
+    if verb == "completion" and given[:1] == ["candidates"]:
+        # What a shell asks at each press of the key: any words, options too.
+        from elfkiln.cli.completion import candidates
+
+        print("\n".join(candidates(given[1:])))
+        return EXIT_DONE
     if "--help" in given or "-h" in given:
         print(_usage(verb, known))
         return EXIT_DONE

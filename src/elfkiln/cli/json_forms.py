@@ -61,6 +61,50 @@ _TAKEN: Form = {
     "referrers": "count",
 }
 
+_ON_DEVICE: Form = {
+    "target": "text",
+    "sets": [
+        {
+            "model": "text",
+            "layout": "text",
+            "schema": "text",
+            "results": [
+                {
+                    "names": ["text"],
+                    "elf": "sha256",
+                    "seed": "count",
+                    "outcome": "text",
+                    "checks": [{"*": "any"}],
+                    "timings": [
+                        {
+                            "instance": "text",
+                            "warmup": "count",
+                            "runs": "count",
+                            "median_ns": "number",
+                            "mad_ns": "number",
+                            "p95_ns": "number",
+                            "min_ns": "number",
+                            "max_ns": "number",
+                            "nanoseconds": ["number"],
+                        }
+                    ],
+                    "fault": "any",
+                    # The machine's state around the run (docs/device.md).
+                    "before": {"*": "any"},
+                    "after": {"*": "any"},
+                    "notes": ["text"],
+                }
+            ],
+            "twins": [
+                {"twin": "text", "other": "text", "elements": "count", "mismatched": "count", "largest": "count"}
+            ],
+            "left": ["text"],
+            "stopped": "any",
+            "predicted": [{"elf": "sha256", "instance": "text", "seconds": "number"}],
+        }
+    ],
+}
+
 FORMS: dict[str, tuple[Form, ...]] = {
     "elfs": (
         {
@@ -165,7 +209,10 @@ FORMS: dict[str, tuple[Form, ...]] = {
                 }
             ],
         },
+        # on=device
+        _ON_DEVICE,
     ),
+    "bench": (_ON_DEVICE,),
     "report": (
         {
             "model": "text",
@@ -385,6 +432,10 @@ FORMS: dict[str, tuple[Form, ...]] = {
         {"passed": "flag", "compared": [{"kind": "text", "subject": "text", "what": "text", "fails": "flag"}]},
         {"passed": "flag", "cases": {"*": "flag"}},
     ),
+    "doctor": (
+        {"sound": "flag", "checks": [{"what": "text", "state": "text", "found": "text", "remedy": "text|null"}]},
+    ),
+    "completion": ({"shell": "text", "script": "text"},),
     "cross-check": ({"*": [{"where": "text", "subject": "text", "what": "text"}]},),
 }
 

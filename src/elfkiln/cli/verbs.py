@@ -354,4 +354,17 @@ VERBS: dict[str, Verb] = {
         ("cross-check", "cross-check model=qwen3-4b"),
         "a published row contradicts the derivation",
     ),
+    "doctor": Verb(
+        "doctor",
+        "say whether this machine can build, check and run, and what to do where it cannot",
+        Spec(keys=ROOT),
+        ("doctor", "doctor --json"),
+        "something is wrong",
+    ),
+    "completion": Verb(
+        "completion",
+        "print the completion script of a shell: bash, zsh or fish",
+        Spec(words=("SHELL",)),
+        ("completion bash", "completion fish"),
+    ),
 }

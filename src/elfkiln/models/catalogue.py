@@ -9,7 +9,7 @@ from pathlib import Path
 from elfkiln.engine import contract
 from elfkiln.engine.artifact_name import checked_model_name
 from elfkiln.engine.contract import PLAN_FILE
-from elfkiln.errors import ElfkilnError, Refused
+from elfkiln.errors import ElfkilnError, Refused, did_you_mean
 from elfkiln.models.plan.schema import Plan
 from elfkiln.models.requirement import Requirement, RequirementSet
 from elfkiln.models.role_table import ROLES_FILE, read_role_table
@@ -41,8 +41,9 @@ def model_requirements(
         return folder_requirements(folder, layout, strict=strict)
     if _has(folder, ROLES_FILE):
         return read_role_table(folder / ROLES_FILE).requirements(layout)
-    known = ", ".join(all_models(project)) or "none"
-    raise Refused(f"model={model}: no plan.json or roles.yaml in plans/{model}; known models: {known}")
+    models = all_models(project)
+    known, near = ", ".join(models) or "none", did_you_mean(model, models)
+    raise Refused(f"model={model}: no plan.json or roles.yaml in plans/{model}{near}; known models: {known}")
 
 
 def every_requirement(project: Project) -> Iterator[tuple[RequirementSet, Requirement]]:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from elfkiln.errors import ElfkilnError, brief, refusal
+from elfkiln.errors import ElfkilnError, brief, did_you_mean, refusal
 from elfkiln.models.catalogue import every_requirement
 from elfkiln.models.requirement import Requirement, RequirementSet
 from elfkiln.project import Project
@@ -88,10 +88,14 @@ def find_requirement(project: Project, file_name: str, verb: str = "explain") ->
 
     Raises `Refused`, naming the verb, when no model asks for it.
     """
+    known: dict[str, None] = {}
     for wanted, need in every_requirement(project):
-        if file_name in (need.file_name, registry_key(wanted, need)):
+        spelled = (need.file_name, registry_key(wanted, need))
+        if file_name in spelled:
             return wanted, need
-    raise refusal(verb, expected="a name that a model below plans/ asks for", found=file_name)
+        known |= dict.fromkeys(spelled)
+    near = did_you_mean(file_name, known)
+    raise refusal(verb, expected=f"a name that a model below plans/ asks for{near}", found=file_name)
 
 
 def explain(project: Project, builder: Builder, file_name: str) -> Explanation:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from elfkiln.errors import EXIT_DIFFERS, EXIT_DONE, refusal
+from elfkiln.errors import EXIT_DIFFERS, EXIT_DONE, did_you_mean, refusal
 from elfkiln.models.plan.search import Candidates, choose, walk_candidates
 from elfkiln.project import Project
 from elfkiln.store.registry import load_registry
@@ -107,12 +107,15 @@ def size_of(path: Path) -> int | None:
 
 
 def _candidates(asked: Asked, name: str, folder: Path, kernels: Path | None) -> Candidates:
+    known = []
     for candidates in walk_candidates(asked.plan, asked.wanted, folder, kernels):
-        if candidates.requirement.file_name == name:
+        known.append(candidates.requirement.file_name)
+        if known[-1] == name:
             return candidates
+    near = did_you_mean(name, known)
     raise refusal(
         "resolve",
-        expected=f"a name {asked.wanted.model} asks for in layout {asked.wanted.layout}",
+        expected=f"a name {asked.wanted.model} asks for in layout {asked.wanted.layout}{near}",
         found=name,
         remedy="elfkiln lookup lists them",
     )
