@@ -6,6 +6,7 @@ import re
 import shutil
 import threading
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -234,7 +235,7 @@ def test_an_aiecc_that_goes_wrong_leaves_no_elf(told, expected, toolchain, tmp_p
 
 def test_the_path_of_the_build_folder_in_the_elf_is_refused(toolchain, tmp_path, monkeypatch):
     monkeypatch.setattr("elfkiln.targets.npu2.full_elf.check_design", lambda _full, _design: None)
-    monkeypatch.setattr("elfkiln.targets.npu2.full_elf.read_full_elf", lambda _data: None)
+    monkeypatch.setattr("elfkiln.targets.npu2.full_elf.read_full_elf", lambda _data: SimpleNamespace(abi_version=33))
     line, _ = fails(toolchain, tmp_path / "build", "aiecc: path")
     assert line.startswith("full ELF: holds the path of a folder of this build")
 
