@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 
 import pytest
@@ -135,11 +136,18 @@ def test_other_code_or_packages_are_seen(project, elfs, monkeypatch, tmp_path):
     assert fast(project) == 0
 
 
-@pytest.mark.parametrize("part", ["elf", "manifest", "design", "recipe"])
+@pytest.mark.parametrize("part", ["elf", "manifest", "design", "recipe", "layers"])
 @pytest.mark.parametrize("damage", ["flip", "cut", "delete", "link"])
 def test_every_byte_of_every_blob_counts(project, elfs, capsys, part, damage, tmp_path):
     assert elfs() == 0
-    blob = project.blobs / getattr(load_registry(project.registry_file).entries("sim")[QKV], part)
+    entry = load_registry(project.registry_file).entries("sim")[QKV]
+    if part == "layers":
+        # One that the registry does not name itself.
+        rest = json.loads((project.blobs / entry.manifest).read_bytes())["layers"][-1]["digest"]
+        assert rest.removeprefix("sha256:") not in (entry.elf, entry.design)
+        blob = project.blobs / rest.removeprefix("sha256:")
+    else:
+        blob = project.blobs / getattr(entry, part)
     data = blob.read_bytes()
     blob.unlink()
     match damage:
@@ -151,7 +159,11 @@ def test_every_byte_of_every_blob_counts(project, elfs, capsys, part, damage, tm
             (tmp_path / "same").write_bytes(data)
             blob.symlink_to(tmp_path / "same")
     assert fast(project) is None
-    if damage != "link":
+    if part == "layers":
+        # Nobody is held up by it, but it is not passed over either.
+        assert elfs() == 0
+        assert (fast(project) == 0) == (blob.is_file() and not blob.is_symlink() and blob.read_bytes() == data)
+    elif damage != "link":
         capsys.readouterr()
         assert elfs() == 0
         assert blob.read_bytes() == data

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import time
 from collections.abc import Sequence
@@ -12,7 +13,8 @@ from elfkiln.engine.contract import DECISION_FILE
 from elfkiln.errors import Refused
 from elfkiln.io.files import write_atomic
 from elfkiln.project import MODEL_TABLES, Project
-from elfkiln.store.registry import load_registry
+from elfkiln.store.blobs import Store, parse_digest
+from elfkiln.store.registry import Entry, load_registry
 from elfkiln.targets.target import Builder, headline_of
 from elfkiln.work.answers import answer_bytes, answer_name, folder_stamp, inputs_of, python_in_use
 from elfkiln.work.asked import Asked
@@ -66,8 +68,12 @@ def keep_state(project: Project, builder: Builder, asked: Sequence[Asked], targe
     for one in asked:
         keys = [registry_key(one.wanted, need) for need in one.wanted.requirements]
         found = {key: entries[key] for key in keys}
-        blobs = {digest for e in found.values() for digest in (e.elf, e.manifest, e.design, e.recipe)}
-        sizes = {digest: os.stat(project.blobs / digest).st_size for digest in sorted(blobs)}
+        blobs = {digest for entry in found.values() for digest in _blobs_of(project, entry)}
+        try:
+            sizes = {digest: os.stat(project.blobs / digest).st_size for digest in sorted(blobs)}
+        except OSError:
+            # Something behind the artifact is gone: the verb says what it needs of it.
+            return
         lines = [f"headline\t{headline_of(builder)}"]
         lines += [f"note\t{' '.join(note.split())}" for note in one.notes]
         lines += [f"name\t{key}\t{entry.recipe}" for key, entry in found.items()]
@@ -82,3 +88,10 @@ def keep_state(project: Project, builder: Builder, asked: Sequence[Asked], targe
             # The file only saves time.
             with contextlib.suppress(Refused):
                 write_atomic(project.index / name, answer_bytes([*before.shared, *own], lines))
+
+
+def _blobs_of(project: Project, entry: Entry) -> set[str]:
+    """Return the digests of everything that stands behind an entry: its manifest, and what that is made of."""
+    manifest = json.loads(Store(project.store).read(entry.manifest))
+    parts = {parse_digest(part["digest"]) for part in (manifest["config"], *manifest["layers"])}
+    return parts | {entry.elf, entry.manifest, entry.design, entry.recipe}
