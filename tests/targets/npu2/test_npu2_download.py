@@ -1,6 +1,7 @@
 """Fetching a pinned file from a loopback server: whole and right, or one line and nothing left."""
 
 import hashlib
+import re
 
 import pytest
 
@@ -125,6 +126,51 @@ def test_redirects_without_end_are_given_up(server, target):
     url = server.redirect("/a.whl", "/a.whl")
     assert "the server answered 302" in refused(target, url, Differs)
     assert len(server.asked) < 10
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "http://[::1/a.whl",
+        "http://127.0.0.1:port/a.whl",
+        "http://127.0.0.1:99999999/a.whl",
+        "http://a..b/a.whl",
+        f"http://{'a' * 70}.example/a.whl",
+        "http:///a.whl",
+        "http://",
+        "http://127.0.0.1:1/\x01a.whl",
+        "//[",
+    ],
+)
+def test_a_redirect_to_a_broken_address_is_one_line(server, target, address):
+    line = refused(target, server.redirect("/a.whl", address), Differs)
+    assert line.isprintable()
+
+
+def test_a_body_that_drips_without_end_is_given_up(server, target):
+    def drip(request):
+        request.send_response(200)
+        request.end_headers()
+        while not server.closing.wait(0.02):
+            request.wfile.write(b"x")
+
+    server.routes["/a.whl"] = drip
+    line = refused(target, server.base + "/a.whl", Differs, timeout=0.5)
+    assert re.search(r"a-1-py3-none-any\.whl from 127\.0\.0\.1: \d+ bytes came in \d s; run again", line)
+
+
+def test_a_body_that_comes_in_small_parts_arrives(server, target):
+    def parts(request):
+        request.send_response(200)
+        request.send_header("Content-Length", str(len(DATA)))
+        request.end_headers()
+        for start in range(0, len(DATA), 50_000):
+            request.wfile.write(DATA[start : start + 50_000])
+            server.closing.wait(0.03)
+
+    server.routes["/a.whl"] = parts
+    fetch(server.base + "/a.whl", target, sha256=SHA256, size=None, timeout=0.5)
+    assert target.read_bytes() == DATA
 
 
 def test_a_full_disk_is_named_and_nothing_stays(server, target, monkeypatch):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import http.client
+import time
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -14,7 +15,10 @@ from elfkiln.errors import Differs, ElfkilnError, Refused, brief, mismatch_line,
 from elfkiln.io.files import storage_refusal
 
 SECONDS = 60.0
-"""How long one read or connect may take; there is no limit on the whole."""
+"""How long one read or connect may take. The whole may take as long as it moves on (`SLOWEST`)."""
+
+SLOWEST = 1024
+"""Bytes a second, on average after the first `SECONDS`, below which a server is taken to be dripping."""
 
 MOST_BYTES = 4 << 30
 """The most that is read when the lock does not know the size; the largest wheel here is some hundred MB."""
@@ -47,19 +51,21 @@ def fetch(url: str, target: Path, *, sha256: str, size: int | None, timeout: flo
 def _fetch_into(url: str, file: str, sink: IO[bytes], sha256: str, size: int | None, timeout: float) -> None:
     where = f"{file} from {urlsplit(url).hostname}"
     digest, total, limit = hashlib.sha256(), 0, size or MOST_BYTES
+    began = time.monotonic()
     try:
         request = urllib.request.Request(url, headers={"User-Agent": _AGENT, "Accept-Encoding": "identity"})
         with urllib.request.build_opener(_SafeRedirects()).open(request, timeout=timeout) as answer:
             announced = _length(answer.headers.get("Content-Length"))
             if announced is not None and announced > limit:
                 raise _too_large(where, size, announced)
-            while True:
-                chunk = answer.read(_CHUNK)
-                if not chunk:
-                    break
+            # read1, which gives what there is: read would wait for the whole of a chunk that comes byte by byte.
+            while chunk := answer.read1(_CHUNK):
                 total += len(chunk)
                 if total > limit:
                     raise _too_large(where, size, total)
+                seconds = time.monotonic() - began
+                if seconds > timeout and total < SLOWEST * seconds:
+                    raise Differs(f"{where}: {total} bytes came in {seconds:.0f} s; run again, or {_ADVICE}")
                 digest.update(chunk)
                 _write(sink, chunk, file)
     except urllib.error.HTTPError as error:
@@ -75,6 +81,10 @@ def _fetch_into(url: str, file: str, sink: IO[bytes], sha256: str, size: int | N
     except (http.client.HTTPException, ConnectionError) as error:
         reason = brief(repr(error), 80)
         raise Differs(f"{where}: the connection broke after {total} bytes ({reason}); run again") from error
+    except ValueError as error:
+        # An address that no request can be made of: brackets without end, a port in letters, a name with an empty part.
+        reason = brief(error, 80)
+        raise Differs(f"{where}: its address, or the one it redirects to, is broken ({reason}); {_ADVICE}") from error
     if announced is not None and total < announced:
         raise Differs(f"{where}: ended after {total} of {announced} bytes; run again")
     remedy = "the file there is not the pinned one"
@@ -103,10 +113,21 @@ def _length(text: str | None) -> int | None:
 class _SafeRedirects(urllib.request.HTTPRedirectHandler):
     max_redirections = 5
 
+    def http_error_302(self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: Any) -> Any:
+        try:
+            return super().http_error_302(req, fp, code, msg, headers)
+        except BaseException:
+            fp.close()
+            raise
+
+    http_error_301 = http_error_303 = http_error_307 = http_error_308 = http_error_302
+
     def redirect_request(
         self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: Any, newurl: str
     ) -> urllib.request.Request | None:
-        scheme = urlsplit(newurl).scheme
+        split = urlsplit(newurl)
+        # Asking for the port checks it: a connection to one over 65535 would fail with its socket left open.
+        scheme = split.scheme if split.port is None or split.port else ""
         if scheme != "https" and not (scheme == "http" and req.type == "http"):
             raise Refused(f"redirected from {req.type} to {brief(scheme or newurl, 20)}; {_ADVICE}")
         return super().redirect_request(req, fp, code, msg, headers, newurl)
