@@ -110,6 +110,16 @@ def test_a_large_environment_arrives_whole(tmp_path):
     )
 
 
+def test_what_is_given_is_read_and_ends(tmp_path):
+    words = [sys.executable, "-c", "import sys; data = sys.stdin.buffer.read(); print(len(data), data[:2], data[-2:])"]
+    options = {"name": "tool", "cwd": tmp_path, "environment": ENVIRONMENT, "limits": LIMITS}
+    given = b"ab" + bytes(5_000_000) + b"yz"
+    assert run_child(words, given=given, **options).out == "5000004 b'ab' b'yz'\n"
+    assert run_child(words, **options).out == "0 b'' b''\n"
+    # Who does not read it holds nobody up.
+    assert run_child([sys.executable, "-c", "pass"], given=given, **options).exit_code == 0
+
+
 SLEEPER = "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])"
 LEAVER = "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'], start_new_session=True)"
 DAEMON = (

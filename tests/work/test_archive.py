@@ -187,7 +187,7 @@ def test_the_verbs(built, fresh, tmp_path, capsys):
     assert main(["import", str(file), f"root={fresh.root}"]) == 0
     assert f"{TINY_NAMES} names" in capsys.readouterr().out
     assert main(["import", str(tmp_path / "absent"), f"root={fresh.root}"]) == 2
-    assert "absent: cannot be read" in capsys.readouterr().err
+    assert "absent: No such file or directory" in capsys.readouterr().err
     assert main(["export", str(file / "x.tar"), "model=tiny", f"root={built.root}"]) == 2
     assert not list(tmp_path.glob(".part-*"))
 

@@ -218,7 +218,7 @@ def rename(table):
         (lambda t: t["annotations"].update({"dev.elfkiln.target": "tpu"}), "target: expected one of"),
         (lambda t: t.pop("annotations"), "not an index of an elfkiln set"),
         (lambda t: t.update(manifests=[1]), "not an index of an elfkiln set"),
-        (lambda t: set_rows(t, [{"name": "../x.elf"}]), "tiny-sim: model: expected a name"),
+        (lambda t: set_rows(t, [{"name": "../x.elf"}]), "model: expected a name"),
         (lambda t: set_rows(t, [*rows_of(t), *rows_of(t)]), "each name once"),
     ],
 )

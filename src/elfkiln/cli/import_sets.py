@@ -7,6 +7,7 @@ import sys
 from elfkiln.cli.arguments import Arguments
 from elfkiln.cli.common import policy_of, print_json, project_of
 from elfkiln.errors import EXIT_DONE, Refused
+from elfkiln.io.reading import open_regular, reason_of
 from elfkiln.work.archive import import_sets
 from elfkiln.work.trust import accepting
 
@@ -19,10 +20,10 @@ def run(arguments: Arguments) -> int:
         taken = import_sets(project, sys.stdin.buffer, "standard input", accept)
     else:
         try:
-            with open(file, "rb") as stream:
+            with open(open_regular(file), "rb") as stream:
                 taken = import_sets(project, stream, file, accept)
         except OSError as error:
-            raise Refused(f"{file}: cannot be read: {error.strerror or error}") from error
+            raise Refused(f"{file}: {reason_of(error)}; name an archive, or - for standard input") from error
     if arguments.json:
         print_json([one.to_json() for one in taken])
     else:

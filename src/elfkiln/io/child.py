@@ -16,12 +16,14 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
+from typing import IO
 
 from elfkiln.errors import BuildFailed
 from elfkiln.io import keeper
@@ -99,18 +101,21 @@ def run_child(
     environment: Mapping[str, str],
     limits: Limits,
     whole: bool = False,
+    given: bytes = b"",
 ) -> ChildRun:
     """Run a program and wait for it and all it started; a failing exit code is the caller's to judge.
 
-    `argv[0]` is the program's path. `whole` keeps standard output to its last byte (up to `limits.printed_bytes`);
-    else, and of standard error always, the first and last 256 KiB are kept. Raises `ChildStopped` naming the child
-    when it cannot be started, does not end in time, prints more than it may or fills its folder.
+    `argv[0]` is the program's path; `given` is what it reads on standard input. `whole` keeps standard output to its
+    last byte (up to `limits.printed_bytes`); else, and of standard error always, the first and last 256 KiB are kept.
+    Raises `ChildStopped` naming the child when it cannot be started, does not end in time, prints more than it may or
+    fills its folder.
     """
     words = tuple(os.fspath(word) for word in argv)
     words = (os.path.abspath(words[0]), *words[1:])
     started = time.monotonic()
     with contextlib.ExitStack() as stack:
-        line, out, err = _KEEPER.start(_request(words, cwd, environment, limits), stack)
+        source = stack.enter_context(_standard_input(given))
+        line, out, err = _KEEPER.start(_request(words, cwd, environment, limits), source.fileno(), stack)
         output, errors = _Kept(whole=whole), _Kept(whole=False)
         watch = stack.enter_context(selectors.DefaultSelector())
         for stream, kept in ((out, output), (err, errors)):
@@ -146,6 +151,17 @@ def run_child(
     seconds = time.monotonic() - started
     code = os.waitstatus_to_exitcode(told["status"])
     return ChildRun(words, code, output.data(), errors.data(), seconds, limits)
+
+
+def _standard_input(given: bytes) -> IO[bytes]:
+    """Return a file with these bytes, at its beginning; a pipe would have to be fed while the child runs."""
+    if not given:
+        return open(os.devnull, "rb")
+    file = tempfile.TemporaryFile()  # noqa: SIM115 the caller closes it
+    file.write(given)
+    file.flush()
+    file.seek(0)
+    return file
 
 
 def _request(words: tuple[str, ...], cwd: Path, environment: Mapping[str, str], limits: Limits) -> bytes:
@@ -235,8 +251,8 @@ class _Keeper:
         # Lines that a forked process must not hold: its life would keep our children alive after us.
         self._open: set[socket.socket] = set()
 
-    def start(self, request: bytes, stack: contextlib.ExitStack) -> tuple[socket.socket, int, int]:
-        """Have a child started; return the line to its guardian and the read ends of its streams."""
+    def start(self, request: bytes, source: int, stack: contextlib.ExitStack) -> tuple[socket.socket, int, int]:
+        """Have a child started that reads `source`; return the line to its guardian and the ends of its streams."""
         ours, theirs = socket.socketpair()
         self._open.add(ours)
         stack.callback(self._close, ours)
@@ -245,7 +261,7 @@ class _Keeper:
             for _ in range(2):
                 ends.append(os.pipe())
                 stack.callback(os.close, ends[-1][0])
-            self._send([theirs.fileno(), ends[0][1], ends[1][1]])
+            self._send([theirs.fileno(), source, ends[0][1], ends[1][1]])
         finally:
             theirs.close()
             for _, write in ends:

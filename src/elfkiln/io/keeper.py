@@ -30,6 +30,9 @@ PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 """From linux/prctl.h."""
 
+DESCRIPTORS = 4
+"""What comes with a request: the line to elfkiln, and the child's standard input, output and error."""
+
 LENGTH_BYTES = 4
 """A request is its length, big-endian, and JSON; the answer is one JSON object, ended by the end of the stream."""
 
@@ -42,8 +45,8 @@ def main() -> int:
         os.dup2(nothing.fileno(), 0)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # guardians are nobody's to wait for
     while True:
-        _, descriptors, _, _ = socket.recv_fds(requests, 1, 3)
-        if len(descriptors) != 3:
+        _, descriptors, _, _ = socket.recv_fds(requests, 1, DESCRIPTORS)
+        if len(descriptors) != DESCRIPTORS:
             return 0
         if os.fork() == 0:
             requests.close()
@@ -55,17 +58,17 @@ def main() -> int:
             os.close(descriptor)
 
 
-def guard(control: int, out: int, err: int) -> None:
-    """Run one child and answer on `control`; `out` and `err` become its standard output and error."""
+def guard(control: int, *streams: int) -> None:
+    """Run one child and answer on `control`; `streams` become its standard input, output and error."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    for descriptor in (control, out, err):
+    for descriptor in (control, *streams):
         os.set_inheritable(descriptor, False)
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
     with socket.socket(fileno=control) as line:
         request = json.loads(_read(line, int.from_bytes(_read(line, LENGTH_BYTES), "big")))
-        child = _start(request, out, err)
-        os.close(out)
-        os.close(err)
+        child = _start(request, streams)
+        for descriptor in streams:
+            os.close(descriptor)
         answer: dict[str, object] = {"failure": child} if isinstance(child, str) else {"status": _watch(child, line)}
         with contextlib.suppress(OSError):
             line.sendall(json.dumps(answer).encode())
@@ -81,14 +84,14 @@ def _read(line: socket.socket, length: int) -> bytes:
     return data
 
 
-def _start(request: dict[str, Any], out: int, err: int) -> int | str:
+def _start(request: dict[str, Any], streams: tuple[int, ...]) -> int | str:
     """Fork the child and return its number, or why it could not be started."""
     told, tell = os.pipe()
     guardian = os.getpid()
     child = os.fork()
     if child == 0:
         try:
-            _become(request, out, err, guardian)
+            _become(request, streams, guardian)
         except BaseException as error:
             os.write(tell, (getattr(error, "strerror", None) or str(error) or type(error).__name__).encode())
         finally:
@@ -103,14 +106,14 @@ def _start(request: dict[str, Any], out: int, err: int) -> int | str:
     return failure
 
 
-def _become(request: dict[str, Any], out: int, err: int, guardian: int) -> None:
+def _become(request: dict[str, Any], streams: tuple[int, ...], guardian: int) -> None:
     """Turn this forked process into the child; texts come as Latin-1, which holds any bytes."""
     os.setsid()
     _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != guardian:
         os._exit(127)  # it died before its death could be followed
-    os.dup2(out, 1)
-    os.dup2(err, 2)
+    for number, descriptor in enumerate(streams):
+        os.dup2(descriptor, number)
     os.chdir(_bytes(request["cwd"]))
     for name, value in request["limits"].items():
         _limit(getattr(resource, name), value)

@@ -190,11 +190,9 @@ class Store:
         """Name a stored manifest `ref` in index.json, again if the index was lost; an earlier entry is replaced."""
         entry = Descriptor(MANIFEST_TYPE, digest, self.path(digest).stat().st_size, ((REF_NAME, ref),))
         with self.lock():
-            known, reason = self._entries()
-            entries = [kept for kept in known if dict(kept.annotations).get(REF_NAME) != ref]
-            if reason:
-                # A name that was made up for this manifest because its own was lost.
-                entries = [kept for kept in entries if kept.digest != digest]
+            # With its earlier entry go the names that were made up for it where its own was lost, or not given yet.
+            replaced = {ref, manifest_ref(digest), referrer_ref(digest)}
+            entries = [kept for kept in self._entries()[0] if dict(kept.annotations).get(REF_NAME) not in replaced]
             self._write_index(sorted([*entries, entry], key=lambda d: dict(d.annotations).get(REF_NAME, "")))
         return entry
 
@@ -296,6 +294,16 @@ def _is_layout(path: Path) -> bool:
     except (OSError, Refused):
         return False
     return isinstance(table, dict) and table.get("imageLayoutVersion") == _LAYOUT_TABLE["imageLayoutVersion"]
+
+
+def manifest_ref(digest: str) -> str:
+    """Return the name in index.json of a manifest of which nothing else is known."""
+    return f"manifest-{digest}"
+
+
+def referrer_ref(digest: str) -> str:
+    """Return the name in index.json of a manifest that is about another one."""
+    return f"referrer-{digest}"
 
 
 def descriptor_of(store: Store, digest: str, media_type: str, **annotations: str) -> Descriptor:

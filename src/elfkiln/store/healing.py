@@ -11,7 +11,7 @@ from elfkiln.io.checked import Value
 from elfkiln.io.reading import read_bytes
 from elfkiln.io.strict_json import parse_strict_json
 from elfkiln.store.artifacts import ARTIFACT_TYPE, LOG_ARTIFACT_TYPE, log_ref, recipe_ref
-from elfkiln.store.blobs import MANIFEST_TYPE, REF_NAME, Descriptor, Store
+from elfkiln.store.blobs import MANIFEST_TYPE, REF_NAME, Descriptor, Store, manifest_ref, referrer_ref
 
 TOOLCHAIN_TYPE = "application/vnd.elfkiln.toolchain.v1"
 """The artifact type of a mirrored toolchain, whose config is the pin."""
@@ -73,9 +73,9 @@ def _ref_of(digest: str, table: Value, recipes: dict[str, str]) -> str:
     if kind == TOOLCHAIN_TYPE:
         return toolchain_ref(_digest(table["config"]))
     if subject.absent:
-        return f"manifest-{digest}"
+        return manifest_ref(digest)
     about = recipes.get(str(subject.raw.get("digest", "")).removeprefix("sha256:")) if _is_table(subject) else None
-    return log_ref(about) if about is not None and kind == LOG_ARTIFACT_TYPE else f"referrer-{digest}"
+    return log_ref(about) if about is not None and kind == LOG_ARTIFACT_TYPE else referrer_ref(digest)
 
 
 def _digest(value: Value) -> str:

@@ -10,14 +10,15 @@ bytes, on any machine.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from elfkiln.errors import ElfkilnError, Refused, refusal
+from elfkiln.errors import ElfkilnError, Refused, brief
 from elfkiln.io.canonical import canonical_json
-from elfkiln.store.blobs import INDEX_TYPE, MANIFEST_TYPE, Descriptor, parse_digest
+from elfkiln.io.checked import Value
+from elfkiln.io.strict_json import parse_strict_json
+from elfkiln.store.blobs import INDEX_TYPE, MANIFEST_TYPE, Descriptor
 from elfkiln.store.registry import Entry, shape_of
 
 SET_TYPE = "application/vnd.elfkiln.set.v1"
@@ -74,31 +75,32 @@ def read_index(data: bytes, where: str) -> ModelIndex:
     The digests of an entry's own fields are compared with its manifest by whoever takes the artifact.
     """
     try:
-        table = json.loads(data)
-        if table.get("artifactType") != SET_TYPE:
-            raise refusal(f"{where}: artifactType", expected=SET_TYPE, found=table.get("artifactType"))
-        notes = {key.removeprefix(_PREFIX): value for key, value in table["annotations"].items()}
-        entries: dict[str, Entry] = {}
-        paths: dict[str, str] = {}
-        sizes: dict[str, int] = {}
-        for row in table["manifests"]:
-            digest = parse_digest(row["digest"])
-            sizes[digest] = _whole(f"{where}: size", row["size"])
-            for one in json.loads(row["annotations"][_NAMES]):
-                key = str(one["name"])
-                shape_of(key)
-                if key in entries or len(entries) >= _MOST_NAMES:
-                    raise refusal(f"{where}: {key}", expected="each name once", found="it again")
-                entries[key] = _entry(f"{where}: {key}", one, digest)
-                paths[key] = str(one["path"])
-        texts = {key: str(notes[key]) for key in ("target", "model", "layout")}
-        return ModelIndex(
-            **texts, set_digest=parse_digest(notes["set-digest"]), entries=entries, paths=paths, sizes=sizes
-        )
+        return _index_of(Value(parse_strict_json(data, where), where))
     except ElfkilnError as error:
-        raise error if str(error).startswith(where) else Refused(f"{where}: {error}") from error
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise Refused(f"{where}: not an index of an elfkiln set ({type(error).__name__}: {error})") from error
+        raise Refused(f"{where}: not an index of an elfkiln set ({str(error).removeprefix(f'{where}: ')})") from error
+
+
+def _index_of(top: Value) -> ModelIndex:
+    top["artifactType"].choice((SET_TYPE,))
+    notes = top["annotations"]
+    entries: dict[str, Entry] = {}
+    paths: dict[str, str] = {}
+    sizes: dict[str, int] = {}
+    for row in top["manifests"].items():
+        digest = row["digest"].digest("sha256:")
+        sizes[digest] = row["size"].whole()
+        names = row["annotations"][_NAMES]
+        # JSON within JSON: an annotation is a text.
+        for one in Value(parse_strict_json(names.text().encode(), names.place), names.place).items():
+            key = one["name"].text()
+            shape_of(key)
+            if key in entries or len(entries) >= _MOST_NAMES:
+                raise one["name"].refuse("each name once", found=f"{brief(key)} again")
+            entries[key] = _entry(one, digest)
+            paths[key] = one["path"].text()
+    texts = {key: notes[f"{_PREFIX}{key}"].text() for key in ("target", "model", "layout")}
+    set_digest = notes[f"{_PREFIX}set-digest"].digest("sha256:")
+    return ModelIndex(**texts, set_digest=set_digest, entries=entries, paths=paths, sizes=sizes)
 
 
 def tag_of(model: str, target: str, layout: str, own_layout: str) -> str:
@@ -130,28 +132,17 @@ def _named(key: str, path: str, entry: Entry) -> dict[str, Any]:
     return table
 
 
-def _entry(where: str, one: Mapping[str, Any], manifest: str) -> Entry:
-    sealed = tuple(
-        (_whole(f"{where}: sealed", K), _whole(f"{where}: sealed", N)) for K, N in _pairs(one.get("sealed", []))
-    )
+def _entry(one: Value, manifest: str) -> Entry:
+    sealed = one["sealed"]
+    pairs = [] if sealed.absent else [pair.items() for pair in sealed.items()]
+    if any(len(pair) != 2 for pair in pairs):
+        raise sealed.refuse("pairs of K and N")
     return Entry(
-        elf=parse_digest(one["elf"]),
-        size=_whole(f"{where}: size", one["size"]),
-        recipe=parse_digest(one["recipe"]),
+        elf=one["elf"].digest("sha256:"),
+        size=one["size"].whole(),
+        recipe=one["recipe"].digest("sha256:"),
         manifest=manifest,
-        design=parse_digest(one["design"]),
-        columns=_whole(f"{where}: columns", one["columns"]),
-        sealed=sealed,
+        design=one["design"].digest("sha256:"),
+        columns=one["columns"].whole(),
+        sealed=tuple((pair[0].whole(), pair[1].whole()) for pair in pairs),
     )
-
-
-def _pairs(value: object) -> Iterable[tuple[object, object]]:
-    if not isinstance(value, list) or not all(isinstance(pair, list) and len(pair) == 2 for pair in value):
-        raise refusal("sealed", expected="pairs of K and N", found=value)
-    return [(pair[0], pair[1]) for pair in value]
-
-
-def _whole(where: str, value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 < value < 2**53:
-        raise refusal(where, expected="a whole number above 0", found=repr(value))
-    return value

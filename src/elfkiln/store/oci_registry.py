@@ -8,7 +8,6 @@ https to http. `urllib3` moves the bytes; certificates are the system's.
 from __future__ import annotations
 
 import hashlib
-import json
 import ssl
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -21,6 +20,7 @@ import urllib3
 
 from elfkiln.errors import Differs, ElfkilnError, Refused, brief, refusal
 from elfkiln.io.canonical import canonical_json, sha256_hex
+from elfkiln.io.strict_json import parse_strict_json
 from elfkiln.store.blobs import INDEX_TYPE, MANIFEST_TYPE, Descriptor, parse_digest
 from elfkiln.store.oci_address import OciAddress
 from elfkiln.store.registry_auth import Credentials, credentials_for, parse_challenge
@@ -462,8 +462,8 @@ def _headers(answer: urllib3.BaseHTTPResponse) -> dict[str, str]:
 
 def _table(data: bytes) -> dict[str, Any]:
     try:
-        value = json.loads(data)
-    except (ValueError, RecursionError):
+        value = parse_strict_json(data, "its answer")
+    except Refused:
         return {}
     return value if isinstance(value, dict) else {}
 

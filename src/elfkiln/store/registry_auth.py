@@ -10,19 +10,20 @@ from __future__ import annotations
 
 import base64
 import binascii
-import json
 import os
 import re
-import subprocess
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from elfkiln.errors import Refused, refusal
-from elfkiln.io.strict_json import read_strict_json
+from elfkiln.io.checked import Value
+from elfkiln.io.child import GIB, MIB, ChildStopped, Limits, run_child
+from elfkiln.io.strict_json import parse_strict_json, read_strict_json
 
-_HELPER_SECONDS = 30.0
+_HELPER_LIMITS = Limits(seconds=30.0, cpu_seconds=30, memory_bytes=4 * GIB, file_bytes=64 * MIB, printed_bytes=MIB)
 _MOST_CONFIG = 1 << 20
 _HELPER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
 _CHALLENGE = re.compile(r'([a-zA-Z_]+)="((?:[^"\\]|\\.)*)"')
@@ -123,31 +124,27 @@ def _ask_helper(path: Path, helper: str, host: str, environment: Mapping[str, st
     if not _HELPER_NAME.fullmatch(helper):
         raise refusal(f"{path}: credential helper", expected="a name", found=helper)
     program = f"docker-credential-{helper}"
+    place = shutil.which(program, path=environment.get("PATH", os.defpath))
+    if place is None:
+        raise Refused(f"{path}: names {program}, which is not on PATH; install it or log in without it")
     try:
-        done = subprocess.run(
-            [program, "get"],
-            input=host.encode(),
-            capture_output=True,
-            timeout=_HELPER_SECONDS,
-            env=dict(environment),
-            check=False,
+        done = run_child(
+            [place, "get"],
+            name=program,
+            cwd=Path(),
+            environment=environment,
+            limits=_HELPER_LIMITS,
+            given=host.encode(),
         )
-    except FileNotFoundError:
-        raise Refused(f"{path}: names {program}, which is not on PATH; install it or log in without it") from None
-    except subprocess.TimeoutExpired:
-        raise Refused(f"{program}: did not answer for {host} within {_HELPER_SECONDS:g} s") from None
-    except OSError as error:
-        raise Refused(f"{program}: cannot be run ({error.strerror or error})") from error
-    if done.returncode:
-        said = (done.stdout + done.stderr).decode("utf-8", "replace")
-        if "credentials not found" in said:
+    except ChildStopped as error:
+        raise Refused(f"{error}; it was asked for {host}") from error
+    if done.exit_code:
+        if "credentials not found" in done.out + done.err:
             return None
-        raise Refused(f"{program}: exit code {done.returncode} for {host}; log in again")
+        raise Refused(f"{program}: {done.ending} for {host}; log in again")
     try:
-        answer = json.loads(done.stdout)
-        user, secret = answer["Username"], answer["Secret"]
-    except (ValueError, KeyError, TypeError, RecursionError):
-        user = secret = None
-    if not isinstance(user, str) or not isinstance(secret, str):
-        raise Refused(f"{program}: expected Username and Secret as JSON for {host}, found something else")
-    return Credentials(user, secret)
+        answer = Value(parse_strict_json(done.stdout, program), program)
+        return Credentials(answer["Username"].text(empty=True), answer["Secret"].text(empty=True))
+    except Refused:
+        # What it said may be a secret.
+        raise Refused(f"{program}: expected Username and Secret as JSON for {host}, found something else") from None

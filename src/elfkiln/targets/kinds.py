@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from elfkiln.errors import Differs, brief, mismatch_line
 
+MAX_ELF_BYTES = 1 << 28
+"""More than any ELF that could be meant: the largest seen has 0.3 MB."""
+
 EMPTY = "empty"
 STUB = "stub"
 XCLBIN = "xclbin"

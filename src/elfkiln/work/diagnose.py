@@ -8,11 +8,11 @@ from pathlib import Path
 from elfkiln.engine import contract
 from elfkiln.engine.artifact_name import ArtifactName
 from elfkiln.errors import ElfkilnError
+from elfkiln.targets.kinds import MAX_ELF_BYTES
 from elfkiln.targets.table import open_elf
 from elfkiln.work.answers import look_at
 from elfkiln.work.fast_check import NO_DIGEST, Row, other_bytes
 from elfkiln.work.gaps import Gap
-from elfkiln.work.inspect import MAX_ELF_BYTES
 
 
 def diagnose(row: Row, target: str, opened: str, later: list[str], state: str) -> Gap | None:

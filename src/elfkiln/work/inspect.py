@@ -12,7 +12,7 @@ from elfkiln.engine.contract import SEALED_ELF
 from elfkiln.errors import Refused
 from elfkiln.io.canonical import sha256_hex
 from elfkiln.io.reading import read_regular
-from elfkiln.targets.kinds import other_kind
+from elfkiln.targets.kinds import MAX_ELF_BYTES, other_kind
 from elfkiln.targets.table import TARGETS, target_named
 from elfkiln.targets.target import Look
 
@@ -85,10 +85,6 @@ def _own_name(text: str) -> Name | None:
         return name_of(text)
     except Refused:
         return None
-
-
-MAX_ELF_BYTES = 1 << 28
-"""More than any ELF that could be meant: the largest seen has 0.3 MB."""
 
 
 def _look(data: bytes, name: Name | None) -> Look:

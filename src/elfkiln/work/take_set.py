@@ -16,7 +16,7 @@ from elfkiln.io.canonical import sha256_hex
 from elfkiln.models.set_digest import set_digest
 from elfkiln.project import Project
 from elfkiln.store.artifacts import Artifact
-from elfkiln.store.blobs import Store, parse_digest
+from elfkiln.store.blobs import Store, parse_digest, referrer_ref
 from elfkiln.store.model_index import ModelIndex, read_index
 from elfkiln.store.registry import Entry, load_registry, register
 from elfkiln.work.take_artifact import Source, manifest_table, name_artifact, take_artifact, take_blob
@@ -123,7 +123,7 @@ def take_referrers(store: Store, source: SetSource, subject: str) -> int:
     known = store.refs()
     came = 0
     for digest in source.referring(subject):
-        ref = f"referrer-{digest}"
+        ref = referrer_ref(digest)
         if ref not in known:
             _take_referrer(store, source, source.manifest(digest), subject, ref)
             came += 1

@@ -6,7 +6,6 @@ results of verify and other checks) with a key; `require_signed` holds names aga
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from elfkiln.errors import Differs
 from elfkiln.io.canonical import canonical_json
+from elfkiln.io.strict_json import parse_strict_json
 from elfkiln.project import Project
 from elfkiln.store.artifacts import recipe_ref
 from elfkiln.store.attestations import Attestation, attest, attestations, statement
@@ -105,7 +105,12 @@ def attest_provenance(store: Store, target: str, entries: Iterable[Entry]) -> in
     made = 0
     for manifest, entry in sorted(wanted.items()):
         if not any(one.predicate_type == PROVENANCE for one in known[manifest]):
-            attest(store, manifest, provenance(target, entry, json.loads(store.read(entry.recipe))), signed=False)
+            attest(
+                store,
+                manifest,
+                provenance(target, entry, parse_strict_json(store.read(entry.recipe), "recipe")),
+                signed=False,
+            )
             made += 1
     return made
 

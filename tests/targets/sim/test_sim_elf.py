@@ -199,7 +199,7 @@ def test_a_missing_file(tmp_path):
         read_sim_elf(tmp_path / "nothing.elf")
     with pytest.raises(Differs, match="No such file"):
         SimElf(tmp_path / "nothing.elf")
-    with pytest.raises(Differs, match="directory"):
+    with pytest.raises(Differs, match="a folder"):
         read_sim_elf(tmp_path)
 
 

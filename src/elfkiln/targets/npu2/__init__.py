@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 from elfkiln.engine.artifact_name import ArtifactName
 from elfkiln.engine.contract import Capabilities
 from elfkiln.errors import Differs, ElfkilnError
+from elfkiln.io.reading import read_bytes, reason_of
 from elfkiln.project import Project
 from elfkiln.store.toolchain_lock import TargetPin
-from elfkiln.targets.kinds import FULL, MEANINGS, SIM
+from elfkiln.targets.kinds import FULL, MAX_ELF_BYTES, MEANINGS, SIM
 from elfkiln.targets.target import Look, ToolchainState
 
 if TYPE_CHECKING:
@@ -46,9 +47,9 @@ class Npu2Target:
         from elfkiln.targets.npu2.full_elf import read_full_elf
 
         try:
-            data = elf.read_bytes()
+            data = read_bytes(elf, MAX_ELF_BYTES)
         except OSError as error:
-            raise Differs(f"{elf}: {error.strerror or error}") from error
+            raise Differs(f"{elf}: {reason_of(error)}") from error
         return OpenedFullElf(read_full_elf(data))
 
     def load(self, elf: Path) -> None:

@@ -26,7 +26,8 @@ from tomlkit.items import AoT, Comment, Table, Whitespace
 from elfkiln.errors import Refused, brief, refusal
 from elfkiln.io.canonical import canonical_json, file_sha256, sha256_hex
 from elfkiln.io.files import write_atomic
-from elfkiln.store.toolchain_lock import TargetPin, read_lock
+from elfkiln.io.reading import read_text
+from elfkiln.store.toolchain_lock import MAX_BYTES, TargetPin, read_lock
 from elfkiln.targets.npu2.assembler import abi_of
 from elfkiln.targets.npu2.pin import AIEBU_ASM, MLIR_AIE, Npu2Pin, Wheel, WheelName, normal_version, read_pin
 
@@ -118,7 +119,7 @@ def candidate_lock(lock_file: Path, paths: Iterable[Path], assembler: Path | Non
     for wheel in given:
         if sum(other.name == wheel.name for other in given) > 1:
             raise refusal("wheels", expected="one wheel per package", found=f"several of {wheel.name}")
-    text = lock.path.read_text(encoding="utf-8")
+    text = read_text(lock.path, limit=MAX_BYTES)
     known = _known_wheels(text)
     notes: list[str] = []
     table = _edited(target, pin, given, known, notes)

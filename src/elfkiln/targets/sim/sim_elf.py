@@ -20,7 +20,9 @@ from elfkiln.design.named_gemm import Entry, name_fault
 from elfkiln.engine import contract
 from elfkiln.engine.artifact_name import ArtifactName
 from elfkiln.errors import Differs, ElfkilnError, SimulationFailed, brief, refusal
+from elfkiln.io.reading import read_bytes, reason_of
 from elfkiln.io.strict_json import parse_strict_json
+from elfkiln.targets.kinds import MAX_ELF_BYTES
 from elfkiln.targets.sim.machine import MOST_ARGUMENTS
 from elfkiln.targets.sim.note import OWNER, SCHEMA, SECTION
 from elfkiln.targets.sim.private_library import PrivateLibrary
@@ -96,9 +98,9 @@ def read_sim_elf(source: Path | str | bytes) -> SimElfInfo:
         return _Reader("sim ELF", source).info()
     path = Path(source)
     try:
-        data = path.read_bytes()
+        data = read_bytes(path, MAX_ELF_BYTES)
     except OSError as error:
-        raise Differs(f"{path}: {error.strerror or error}") from error
+        raise Differs(f"{path}: {reason_of(error)}") from error
     return _Reader(str(path), data).info()
 
 
@@ -268,9 +270,9 @@ class SimElf:
         """Read, check and load the ELF; raises `Differs` when it is none, `Refused` when this machine cannot run it."""
         self.path = Path(path)
         try:
-            data = self.path.read_bytes()
+            data = read_bytes(self.path, MAX_ELF_BYTES)
         except OSError as error:
-            raise Differs(f"{self.path}: {error.strerror or error}") from error
+            raise Differs(f"{self.path}: {reason_of(error)}") from error
         self.info = _Reader(str(self.path), data).info()
         check_host(self.info.cpu)
         self._library = PrivateLibrary(str(self.path), data)
