@@ -50,7 +50,12 @@ def kind_of(mode: int) -> str:
 
 
 def open_regular(path: str | os.PathLike[str], *, follow: bool = True) -> int:
-    """Open a regular file for reading and return its descriptor, never waiting for anybody.
+    """Open a regular file for reading and return its descriptor, as `open_sized` does."""
+    return open_sized(path, follow=follow)[0]
+
+
+def open_sized(path: str | os.PathLike[str], *, follow: bool = True) -> tuple[int, int]:
+    """Open a regular file for reading and return its descriptor and size in bytes, never waiting for anybody.
 
     `follow` says whether a symbolic link counts as what it leads to. Raises `OSError`: `Unreadable` for what is no
     regular file and for a name that no file can have (a NUL byte, half of a surrogate pair).
@@ -69,11 +74,11 @@ def open_regular(path: str | os.PathLike[str], *, follow: bool = True) -> int:
             where = "" if os.path.exists(path) else " that leads nowhere"
             raise Unreadable(f"not a regular file (a symbolic link{where})", path) from None
         raise
-    mode = os.fstat(descriptor).st_mode
-    if not stat.S_ISREG(mode):
+    state = os.fstat(descriptor)
+    if not stat.S_ISREG(state.st_mode):
         os.close(descriptor)
-        raise Unreadable(f"not a regular file ({kind_of(mode)})", path)
-    return descriptor
+        raise Unreadable(f"not a regular file ({kind_of(state.st_mode)})", path)
+    return descriptor, state.st_size
 
 
 def read_bytes(path: str | os.PathLike[str], limit: int, *, follow: bool = True) -> bytes:

@@ -26,7 +26,7 @@ from __future__ import annotations
 import os
 import sys
 
-from elfkiln.io.reading import Unreadable, open_regular, read_bytes, reason_of
+from elfkiln.io.reading import Unreadable, open_sized, read_bytes, reason_of
 from elfkiln.project import INDEX
 
 TYPE_CHECKING = False
@@ -225,7 +225,7 @@ def look_at(path: str, size: int | None, *, follow: bool = True) -> str:
     byte is read. With `follow` off a symbolic link is irregular too. The file is read in parts, whatever its size.
     """
     try:
-        descriptor = open_regular(path, follow=follow)
+        descriptor, left = open_sized(path, follow=follow)
     except (FileNotFoundError, NotADirectoryError):
         return f"{ABSENT}: no such file"
     except Unreadable as error:
@@ -235,15 +235,16 @@ def look_at(path: str, size: int | None, *, follow: bool = True) -> str:
     except OSError as error:
         return f"{ABSENT}: cannot be read ({reason_of(error)})"
     try:
-        state = os.fstat(descriptor)
-        if size is not None and state.st_size != size:
-            return f"size: {state.st_size}"
+        if size is not None and left != size:
+            return f"size: {left}"
         digest = sha256()
-        left = state.st_size
-        # One byte more than there should be, so that a file that grows meanwhile is hashed to its end.
-        while part := os.read(descriptor, min(left + 1, _PART)):
+        # One byte more than there should be: so that a file that grows meanwhile is hashed to its end, and the end of
+        # one that does not is seen without asking again.
+        while part := os.read(descriptor, asked := min(left + 1, _PART)):
             digest.update(part)
             left = max(left - len(part), 0)
+            if not left and len(part) < asked:
+                break
         return digest.hexdigest()
     except OSError as error:
         return f"{ABSENT}: cannot be read ({reason_of(error)})"

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from elfkiln.engine.contract import DECISION_FILE
 from elfkiln.errors import Refused
 from elfkiln.io.files import write_atomic
+from elfkiln.io.workspace import sweep_files
 from elfkiln.project import MODEL_TABLES, Project
 from elfkiln.store.blobs import Store, parse_digest
 from elfkiln.store.registry import Entry, load_registry
@@ -81,6 +82,7 @@ def keep_state(project: Project, builder: Builder, asked: Sequence[Asked], targe
         answers.append(lines)
     if state_of_inputs(project, asked, now) != before:
         return
+    sweep_files(project.index / "elfs")
     for one, own, lines in zip(asked, before.own, answers, strict=True):
         layout = next((word.partition("=")[2] for word in one.words if word.startswith("layout=")), None)
         name = answer_name("elfs", one.wanted.model, target, layout)

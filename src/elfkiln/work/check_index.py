@@ -13,6 +13,7 @@ from elfkiln.engine.artifact_name import checked_model_name
 from elfkiln.engine.contract import PLAN_FILE
 from elfkiln.errors import ElfkilnError, Refused
 from elfkiln.io.files import write_atomic
+from elfkiln.io.workspace import sweep_files
 from elfkiln.models.plan.search import walk_candidates
 from elfkiln.models.role_table import ROLES_FILE
 from elfkiln.project import Project
@@ -54,6 +55,7 @@ def wanted_by_models(
                 found.append(Wanted(model, chosen, layout or "", [], " ".join(str(error).split())))
         if _inputs(project, models, now) == before:
             if strict:
+                sweep_files(project.index / "check")
                 shared, own = before
                 for wanted, lines in zip(found, own, strict=True):
                     _keep(project, wanted, answer_name("check", wanted.model, target, layout), [*shared, *lines])
