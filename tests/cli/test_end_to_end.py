@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -73,9 +74,11 @@ def test_doit_info_says_why_and_doit_builds_one(built, tmp_path):
     assert (done.returncode, done.stdout) == (0, f"-- elfs:{QKV}\n")
     source = project.kernels / "mm_i8.cc"
     source.write_text(source.read_text() + "// one more line\n")
+    assert doit("info", f"elfs:{QKV}", *words).returncode == 0
+    source.write_text(source.read_text() + "int one_more;\n")
     told = doit("info", f"elfs:{QKV}", *words)
     assert told.returncode == 1
-    assert "would be built: sources.kernels/mm_i8.cc changed" in told.stdout
+    assert "would be built: kernels/mm_i8.cc changed" in told.stdout
     done = doit(f"elfs:{QKV}", *words)
     assert done.returncode == 0
     assert "1 names, 1 recipes: 1 built and registered" in done.stdout
@@ -221,6 +224,80 @@ def test_verify_runs_what_is_registered_or_says_so(tmp_path):
     blob.chmod(0o644)
     blob.write_bytes(b"\x7fELF" + bytes(55))
     assert any("is damaged" in line and QKV in line for line in reasons())
+
+
+def rebuilt(project, **options):
+    return build_elfs(project, builder_for(project, "sim"), [model_requirements(project, "tiny")], **options)
+
+
+def test_an_edit_that_changes_no_compile_input_changes_no_recipe(tmp_path, built):
+    """Comments of templates, generators and microkernels: nothing is built, and another machine writes the same."""
+    project = Project(tmp_path / "project")
+    shutil.copytree(built.root, project.root)
+    registry = project.registry_file.read_bytes()
+    edits = {
+        "templates/panel_gemm.py.j2": ("Each core owns", "Every core owns"),
+        "kernels/mm_i8.cc": ("namespace {", "// One more comment.\nnamespace   {"),
+        "generators/__init__.py": ('"""', '"""Edited. '),
+    }
+    for name, (old, new) in edits.items():
+        path = project.root / name
+        text = path.read_text()
+        assert old in text
+        path.write_text(text.replace(old, new, 1))
+        assert "nothing to do" in rebuilt(project).summary(), name
+    assert project.registry_file.read_bytes() == registry
+    shutil.rmtree(project.out)
+    project.registry_file.unlink()
+    assert rebuilt(project).exit_code == 0
+    assert project.registry_file.read_bytes() == registry
+
+
+def test_an_edit_that_changes_one_is_named_to_the_line(tmp_path, built, capsys):
+    project = Project(tmp_path / "project")
+    shutil.copytree(built.root, project.root)
+    kernel = project.kernels / "mm_i8.cc"
+    text = kernel.read_text()
+    kernel.write_text(text.replace("event1();", "event1(); event1();"))
+    assert main(["explain", QKV, f"root={project.root}", "--json"]) == 1
+    (change,) = json.loads(capsys.readouterr().out)["changes"]
+    assert change["input"] == "kernels/mm_i8.cc"
+    assert (change["first_line"]["was"], change["first_line"]["is"]) == ("}", "event1 ( ) ;")
+    kernel.write_text(text)
+    template = project.templates / "panel_gemm.py.j2"
+    template.write_text(
+        template.read_text().replace("strides=[0, 8, K, 1])", "strides=[0, 8, K, 1], issue_token=True)")
+    )
+    assert main(["explain", QKV, f"root={project.root}"]) == 1
+    out = capsys.readouterr().out
+    assert "\n  design: " in out
+    assert "issue_token = true" in out
+    assert "\n  design.c: " in out
+    assert "lines of the rendered generator that differ:" in out
+
+
+def test_a_microkernel_edited_during_the_build_is_never_built_under_the_old_recipe(tmp_path, built):
+    """The plan knows the recipe of the old source; the new one is read when the build's turn comes."""
+    project = Project(tmp_path / "project")
+    shutil.copytree(built.root, project.root)
+    shutil.rmtree(project.store)
+    registry = project.registry_file.read_bytes()
+    kernel = project.kernels / "mm_i8.cc"
+    text = kernel.read_text()
+    builder = builder_for(project, "sim")
+    prepare = builder.prepare
+
+    def edit():
+        prepare()
+        kernel.write_text(text.replace("event1();", "event1(); event1();"))
+
+    builder.prepare = edit
+    report = build_elfs(project, builder, [model_requirements(project, "tiny")])
+    assert {failure.reason for failure in report.failures} == {"kernels/mm_i8.cc changed during the build; run again"}
+    assert len(report.failures) == TINY_NAMES
+    kernel.write_text(text)
+    assert rebuilt(project).exit_code == 0
+    assert project.registry_file.read_bytes() == registry
 
 
 def test_a_project_below_a_folder_of_other_letters(tmp_path):

@@ -5,15 +5,16 @@ from __future__ import annotations
 import hashlib
 import json
 
-from elfkiln.families.family import KernelObject, RenderedGenerator
 from elfkiln.io.canonical import canonical_json
-from elfkiln.store.recipe import differing_inputs, flatten, make_recipe
-from elfkiln.store.toolchain_lock import TargetPin
+from elfkiln.store.recipe import Step, differing_inputs, facts, input_blobs, input_digests, make_recipe
 
-PIN = TargetPin("sim", {"triple": "x86_64", "flags": {"link": ["-shared", "-s"]}}, "d" * 64)
-KERNEL = KernelObject("mm_32x64x128.o", "mm_i8.cc", {"DIM_M": "32"})
-GENERATOR = RenderedGenerator("print(1)\n", (KERNEL,))
-SOURCES = {"kernels/mm_i8.cc": "a" * 64}
+COMPILE = Step("kernels/mm.cc", ("c++", "-O3", "kernels/mm.cc"), {"kernels/mm.cc": b"int f();\n", "kernels/t.h": b"\n"})
+LINK = Step("elf", ("ld.lld", "-shared"), {"exports.map": b"{ global: f; };\n"})
+TOOLS = {"zig": "d" * 64}
+
+
+def sha(data):
+    return hashlib.sha256(data).hexdigest()
 
 
 def test_canonical_json_is_one_spelling():
@@ -22,43 +23,49 @@ def test_canonical_json_is_one_spelling():
 
 
 def test_the_digest_is_the_sha256_of_the_canonical_bytes():
-    recipe = make_recipe(PIN, GENERATOR, SOURCES)
-    assert recipe.digest == hashlib.sha256(recipe.data).hexdigest()
-    table = json.loads(recipe.data)
-    assert table["schema"] == "elfkiln-recipe/1"
-    assert table["target"] == "sim"
-    assert table["generator"] == hashlib.sha256(b"print(1)\n").hexdigest()
-    assert table["toolchain"]["digest"] == "d" * 64
-    assert table["kernels"] == [{"object": "mm_32x64x128.o", "source": "mm_i8.cc", "defines": {"DIM_M": "32"}}]
-    assert table["sources"] == SOURCES
+    recipe = make_recipe("sim", TOOLS, [COMPILE, LINK])
+    assert recipe.digest == sha(recipe.data)
+    assert json.loads(recipe.data) == {
+        "schema": "elfkiln-recipe/2",
+        "target": "sim",
+        "tools": {"zig": "d" * 64},
+        "steps": [
+            {
+                "makes": "kernels/mm.cc",
+                "command": ["c++", "-O3", "kernels/mm.cc"],
+                "inputs": {"kernels/mm.cc": sha(b"int f();\n"), "kernels/t.h": sha(b"\n")},
+            },
+            {"makes": "elf", "command": ["ld.lld", "-shared"], "inputs": {"exports.map": sha(b"{ global: f; };\n")}},
+        ],
+    }
+    assert input_blobs([COMPILE, LINK])[sha(b"int f();\n")] == b"int f();\n"
+    assert input_digests(recipe.table) == tuple(sorted(input_blobs([COMPILE, LINK])))
 
 
 def test_every_input_changes_the_digest():
-    base = make_recipe(PIN, GENERATOR, SOURCES).digest
     others = [
-        make_recipe(TargetPin("npu2", PIN.table, PIN.digest), GENERATOR, SOURCES),
-        make_recipe(TargetPin("sim", PIN.table, "e" * 64), GENERATOR, SOURCES),
-        make_recipe(TargetPin("sim", {"triple": "other"}, PIN.digest), GENERATOR, SOURCES),
-        make_recipe(PIN, RenderedGenerator("print(2)\n", (KERNEL,)), SOURCES),
-        make_recipe(PIN, RenderedGenerator("print(1)\n", ()), SOURCES),
-        make_recipe(PIN, RenderedGenerator("print(1)\n", (KernelObject("o", "s", {"DIM_M": "16"}),)), SOURCES),
-        make_recipe(PIN, GENERATOR, {"kernels/mm_i8.cc": "b" * 64}),
-        make_recipe(PIN, GENERATOR, SOURCES | {"kernels/new.h": "a" * 64}),
+        make_recipe("npu2", TOOLS, [COMPILE, LINK]),
+        make_recipe("sim", {"zig": "e" * 64}, [COMPILE, LINK]),
+        make_recipe("sim", TOOLS, [COMPILE]),
+        # Objects are linked in the order of the steps.
+        make_recipe("sim", TOOLS, [LINK, COMPILE]),
+        make_recipe("sim", TOOLS, [Step("kernels/mm.cc", ("c++", "-O2", "kernels/mm.cc"), COMPILE.inputs), LINK]),
+        make_recipe("sim", TOOLS, [Step("kernels/mm.cc", COMPILE.command, {"kernels/mm.cc": b"int g();\n"}), LINK]),
+        make_recipe("sim", TOOLS, [Step("other.cc", COMPILE.command, COMPILE.inputs), LINK]),
     ]
-    digests = [base, *(recipe.digest for recipe in others)]
+    digests = [make_recipe("sim", TOOLS, [COMPILE, LINK]).digest, *(recipe.digest for recipe in others)]
     assert len(set(digests)) == len(digests)
 
 
-def test_flatten_names_every_leaf():
-    assert dict(flatten({"a": {"b": [1, {"c": None}]}, "d": True})) == {"a.b[0]": "1", "a.b[1].c": "None", "d": "True"}
-
-
-def test_differing_inputs_names_the_field_of_the_pin_not_its_digest():
-    old = make_recipe(PIN, GENERATOR, SOURCES).table
-    pin = TargetPin("sim", {"triple": "x86_64", "flags": {"link": ["-shared"]}}, "e" * 64)
-    new = make_recipe(pin, GENERATOR, {"kernels/mm_i8.cc": "b" * 64}).table
+def test_what_differs_is_named():
+    old = make_recipe("sim", TOOLS, [COMPILE, LINK]).table
+    changed = Step("kernels/mm.cc", ("c++", "-O2", "kernels/mm.cc"), {"kernels/mm.cc": b"int g();\n"})
+    new = make_recipe("sim", {"zig": "e" * 64}, [changed, LINK]).table
     assert differing_inputs(old, new) == (
-        ("sources.kernels/mm_i8.cc", "a" * 64, "b" * 64),
-        ("toolchain.pin.flags.link[1]", "-s", "absent"),
+        ("zig", "d" * 64, "e" * 64),
+        ("kernels/mm.cc: command", "c++ -O3 kernels/mm.cc", "c++ -O2 kernels/mm.cc"),
+        ("kernels/mm.cc", sha(b"int f();\n"), sha(b"int g();\n")),
+        ("kernels/mm.cc: kernels/t.h", sha(b"\n"), "absent"),
     )
     assert differing_inputs(old, old) == ()
+    assert [name for name, _ in facts(old)][:2] == ["target", "zig"]

@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 from elfkiln.errors import SimulationFailed, refusal
 from elfkiln.families.family import KernelObject
 from elfkiln.targets.sim.c_source import version_script
-from elfkiln.targets.sim.compiler import Compiler, runtime_sources
+from elfkiln.targets.sim.compiler import Compiler, Unit
 from elfkiln.targets.sim.machine import SCALARS
+from elfkiln.targets.sim.make_elf import sim_sources
 from elfkiln.targets.sim.private_library import PrivateLibrary
 from elfkiln.targets.sim.zig_toolchain import SimToolchain
 
@@ -110,13 +111,14 @@ def build_kernel_library(
     """
     compiler = Compiler(toolchain, cache, workdir)
     alone = Path(__file__).parent / "kernels" / "alone.c"
-    sources = {**runtime_sources(), "alone.c": alone.read_bytes(), "table.c": _table(entries).encode()}
-    objects = [
-        compiler.compile("cc", "alone.c", (*toolchain.runtime_flags, "-Iruntime"), sources),
-        compiler.compile("cc", "table.c", (*toolchain.design_flags, "-Iruntime"), sources),
-        *(compiler.kernel(kernel_root, kernel) for kernel in kernels),
+    read = sim_sources(kernel_root, kernels)
+    sources = {**read, "alone.c": alone.read_bytes(), "table.c": _table(entries).encode()}
+    units = [
+        Unit("cc", "alone.c", (*toolchain.runtime_flags, "-Iruntime"), sources, {}, shared=False),
+        Unit("cc", "table.c", (*toolchain.design_flags, "-Iruntime"), sources, {}, shared=False),
+        *(compiler.kernel(kernel, read) for kernel in kernels),
     ]
-    path = compiler.link(objects, version_script(_EXPORTS), "kernels.elf")
+    path = compiler.link(list(map(compiler.compile, units)), version_script(_EXPORTS), "kernels.elf")
     return KernelLibrary(PrivateLibrary("microkernels", path.read_bytes()), entries)
 
 

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 from elfkiln.engine.contract import Capabilities
 from elfkiln.errors import Differs, Refused
-from elfkiln.targets.target import Built, Look, ToolchainState
+from elfkiln.store.recipe import Step, make_recipe
+from elfkiln.targets.target import Built, Inputs, Look, Sources, ToolchainState, silent
 
 MAGIC = b"MINI\n"
 
@@ -28,19 +29,24 @@ class MiniBuilder:
         """Need nothing."""
 
     def sources(self, generator):
-        """Return nothing: the text alone decides."""
-        return {}
+        """Read nothing: the text alone decides."""
+        return Sources({})
 
-    def build(self, generator, workdir):
+    def inputs(self, generator, sources, workdir, say=silent):
+        """Take the text for what is compiled."""
+        steps = (Step("mini.elf", ("mini",), {"generator.py": generator.text.encode()}),)
+        return Inputs(make_recipe(self.pin.name, {}, steps), steps, "module {}", generator.text)
+
+    def compile(self, inputs, workdir, say=silent):
         """Write the ELF."""
         elf = workdir / "mini.elf"
         # Larger than a stub.
-        elf.write_bytes(MAGIC + generator.text.encode() + bytes(8192))
-        return Built(elf, "module {}", "")
+        elf.write_bytes(MAGIC + inputs.work.encode() + bytes(8192))
+        return Built(elf, "")
 
-    def check(self, elf, name, sealed):
-        """Check as an opened ELF does."""
-        TARGET.open(elf).check(name, sealed)
+    def open(self, elf):
+        """Read one."""
+        return TARGET.open(elf)
 
 
 @dataclass(frozen=True)

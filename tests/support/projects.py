@@ -1,5 +1,7 @@
 """A small project folder with the model `tiny`, and a builder that needs no compiler."""
 
+# ruff: noqa: ARG002 what a protocol hands over need not be used
+
 from __future__ import annotations
 
 import shutil
@@ -10,8 +12,9 @@ from pathlib import Path
 from elfkiln.errors import BuildFailed, Differs
 from elfkiln.models.catalogue import model_requirements
 from elfkiln.project import Project
+from elfkiln.store.recipe import Step, make_recipe
 from elfkiln.store.toolchain_lock import TargetPin, read_lock
-from elfkiln.targets.target import Built
+from elfkiln.targets.target import Built, Inputs, Sources, silent
 from elfkiln.work.build import build_elfs
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -69,22 +72,40 @@ class StandInBuilder:
 
     def sources(self, generator):
         """Return one source."""
-        return {"stand-in": self.source, "kernels": ",".join(kernel.source for kernel in generator.kernels)}
+        return Sources({"stand-in": self.source.encode()})
 
-    def build(self, generator, workdir):
+    def inputs(self, generator, sources, workdir, say=silent):
+        """Take the text for what is compiled."""
+        kernels = ",".join(kernel.source for kernel in generator.kernels).encode()
+        seen = {"generator.py": generator.text.encode(), "kernels": kernels, **sources.files}
+        steps = (Step("out.elf", ("stand-in",), seen),)
+        return Inputs(make_recipe(self.pin.name, {"stand-in": self.pin.digest}, steps), steps, "module {}", generator)
+
+    def compile(self, inputs, workdir, say=silent):
         """Write the text as the ELF."""
-        self.built.append(generator.text)
-        if self.fail_for and self.fail_for in generator.text:
+        text = inputs.work.text
+        self.built.append(text)
+        if self.fail_for and self.fail_for in text:
             raise BuildFailed("the stand-in was told to fail")
         elf = workdir / "out.elf"
-        if not (self.no_output_for and self.no_output_for in generator.text):
-            elf.write_bytes(b"\x7fELF" + generator.text.encode() + self.suffix)
-        return Built(elf, "module {}", "a log\n")
+        if not (self.no_output_for and self.no_output_for in text):
+            elf.write_bytes(b"\x7fELF" + text.encode() + self.suffix)
+        return Built(elf, "a log\n")
 
-    def check(self, elf, name, sealed):
-        """Check that the ELF's text speaks of the name's K and N."""
-        text = elf.read_bytes()
-        if name is not None and f"{name.K}".encode() not in text:
+    def open(self, elf):
+        """Return the text, which speaks of the name's K and N."""
+        return StandInElf(elf.read_bytes())
+
+
+@dataclass(frozen=True)
+class StandInElf:
+    """The text of a stand-in's ELF."""
+
+    text: bytes
+
+    def check(self, name, sealed):
+        """Look for the name's K."""
+        if name is not None and f"{name.K}".encode() not in self.text:
             raise Differs(f"{name}: the ELF is of another geometry")
         assert not sealed or name is None
 

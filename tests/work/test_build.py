@@ -21,10 +21,11 @@ import yaml
 from elfkiln.engine.artifact_name import ArtifactName
 from elfkiln.errors import BuildFailed, Refused
 from elfkiln.models.catalogue import model_requirements
-from elfkiln.store.artifacts import all_artifacts, find_artifact, read_log
+from elfkiln.store.artifacts import all_artifacts, find_artifact, read_generator, read_log
 from elfkiln.store.blobs import Store
 from elfkiln.store.registry import load_registry
 from elfkiln.store.toolchain_lock import read_lock
+from elfkiln.targets.target import silent
 from elfkiln.work.build import build_elfs
 from elfkiln.work.progress import Progress
 from projects import SUPPORT, TINY_NAMES, TINY_RECIPES, StandInBuilder, build_in_process, make_project
@@ -65,7 +66,7 @@ def test_what_is_registered_is_what_was_built(project, stand_in):
     store = Store(project.store)
     assert store.read(entry.elf) == elf
     artifact = find_artifact(store, entry.recipe)
-    assert store.read(artifact.generator).decode() == text
+    assert read_generator(store, entry.recipe) == text
     assert store.read(artifact.design) == b"module {}"
     assert read_log(store, entry.recipe) == "a log\n"
 
@@ -346,10 +347,10 @@ def test_tools_that_are_not_the_locked_ones_are_refused_once_and_only_when_neede
 
 
 def test_a_fault_of_our_own_is_a_failure_not_a_silence(project, stand_in, monkeypatch):
-    def broken(_generator, _workdir):
+    def broken(_inputs, _workdir, _say):
         raise ZeroDivisionError("a fault")
 
-    monkeypatch.setattr(stand_in, "build", broken)
+    monkeypatch.setattr(stand_in, "compile", broken)
     report = elfs(project, stand_in)
     assert report.exit_code == 1
     assert len(report.failures) == TINY_NAMES
@@ -391,7 +392,7 @@ def test_an_elf_that_is_not_what_its_name_says_is_never_registered(project, stan
     def refuse(_elf, name, _sealed):
         raise BuildFailed(f"{name}: geometry differs")
 
-    monkeypatch.setattr(stand_in, "check", refuse)
+    monkeypatch.setattr("projects.StandInElf.check", refuse)
     report = elfs(project, stand_in)
     assert report.exit_code == 1
     assert not project.registry_file.exists()
@@ -404,10 +405,10 @@ class _Placed(StandInBuilder):
 
     places: list = field(default_factory=list)
 
-    def build(self, generator, workdir):
+    def compile(self, inputs, workdir, say=silent):
         """Write the folder down."""
         self.places.append(workdir)
-        return super().build(generator, workdir)
+        return super().compile(inputs, workdir, say)
 
 
 @pytest.mark.parametrize("target", ["sim", "npu2"])
@@ -438,3 +439,84 @@ def test_without_a_plain_folder_the_path_is_refused_once_before_anything_runs(ta
     ):
         elfs(project, builder)
     assert builder.places == []
+
+
+# Recipes told and remembered.
+
+
+def counting(monkeypatch):
+    told = []
+    inputs = StandInBuilder.inputs
+
+    def count(self, generator, *rest):
+        told.append(generator.text)
+        return inputs(self, generator, *rest)
+
+    monkeypatch.setattr(StandInBuilder, "inputs", count)
+    return told
+
+
+def test_a_generator_is_run_once_and_its_recipe_remembered(project, stand_in, monkeypatch):
+    told = counting(monkeypatch)
+    elfs(project, stand_in)
+    assert len(told) == len(set(told)) == TINY_RECIPES
+    before = project.registry_file.read_bytes()
+    assert "nothing to do" in elfs(project, stand_in).summary()
+    assert len(told) == TINY_RECIPES
+    # Deleting what is remembered costs time only.
+    shutil.rmtree(project.cache)
+    assert "nothing to do" in elfs(project, stand_in).summary()
+    assert len(told) == 2 * TINY_RECIPES
+    assert project.registry_file.read_bytes() == before
+    assert len(stand_in.built) == TINY_RECIPES
+
+
+@pytest.mark.parametrize("damage", ["truncate", "another", "not json", "a folder"])
+def test_what_is_remembered_wrongly_is_told_anew(project, stand_in, monkeypatch, damage):
+    elfs(project, stand_in)
+    kept = sorted((project.cache / "recipes").iterdir())
+    assert len(kept) == TINY_RECIPES
+    match damage:
+        case "truncate":
+            kept[0].write_bytes(kept[0].read_bytes()[:-1])
+        case "another":
+            kept[0].write_bytes(kept[1].read_bytes())
+        case "not json":
+            data = b"[]"
+            kept[0].rename(kept[0].with_name(f"{kept[0].name[:64]}.{hashlib.sha256(data).hexdigest()}.json"))
+            next((project.cache / "recipes").glob(f"{kept[0].name[:64]}.*")).write_bytes(data)
+        case _:
+            kept[0].unlink()
+            kept[0].mkdir()
+    told = counting(monkeypatch)
+    assert "nothing to do" in elfs(project, stand_in).summary()
+    assert len(told) == 1
+
+
+def test_nothing_is_remembered_of_code_that_is_younger_than_the_process(project, stand_in, monkeypatch):
+    monkeypatch.setattr("elfkiln.work.recipes._process_start", lambda: 0.0)
+    told = counting(monkeypatch)
+    elfs(project, stand_in)
+    elfs(project, stand_in)
+    assert len(told) == 2 * TINY_RECIPES
+    assert not (project.cache / "recipes").exists()
+
+
+def test_a_source_that_changes_between_plan_and_build_is_told(project, stand_in):
+    """What is remembered belongs to the source that was there; the one that is there now asks for another recipe."""
+    elfs(project, stand_in)
+    shutil.rmtree(project.store)
+    first = stand_in.source
+
+    class Edited(StandInBuilder):
+        def prepare(self):
+            self.source = "2" * 64
+
+    edited = Edited(stand_in.pin, source=first)
+    report = elfs(project, edited)
+    assert report.exit_code == 1
+    assert {failure.reason for failure in report.failures} == {"stand-in changed during the build; run again"}
+    assert edited.built == []
+    # Run again, it is built from what is there.
+    report = elfs(project, edited)
+    assert (report.exit_code, len(report.built)) == (0, TINY_NAMES)

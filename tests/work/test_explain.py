@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 
 import pytest
@@ -37,18 +38,27 @@ def test_nothing_known_yet(project, stand_in):
 
 
 def test_a_changed_source_is_named(built, stand_in):
-    stand_in.source = "2" * 64
+    stand_in.source = "one\ntwo\n"
+    build_elfs(built, stand_in, [model_requirements(built, "tiny")])
+    stand_in.source = "one\nthree\n"
     answer = explain(built, stand_in, QKV)
     assert answer.state == "would be built"
-    assert answer.changes == (("sources.stand-in", "1" * 64, "2" * 64),)
     assert answer.nearest == load_registry(built.registry_file).entries("sim")[QKV].recipe
+    was, now = (hashlib.sha256(text).hexdigest() for text in (b"one\ntwo\n", b"one\nthree\n"))
+    assert [(c.input, c.was, c.now, c.line) for c in answer.changes] == [
+        ("out.elf: stand-in", was, now, (2, "two", "three"))
+    ]
+    assert answer.generator_diff == ()
+    assert "    line 2 was two\n    line 2 is  three" in answer.text()
+    assert answer.to_json()["changes"][0]["first_line"] == {"number": 2, "was": "two", "is": "three"}
 
 
 def test_a_changed_template_shows_the_lines(built, stand_in):
     template = built.templates / "panel_gemm.py.j2"
     template.write_text(template.read_text().replace("Each core owns", "Every core owns"))
     answer = explain(built, stand_in, QKV)
-    assert [name for name, _, _ in answer.changes] == ["generator"]
+    assert [change.input for change in answer.changes] == ["out.elf: generator.py"]
+    assert answer.changes[0].line[1:] != ("", "")
     assert any(line.startswith("+Every core owns") for line in answer.generator_diff)
     assert any(line.startswith("-Each core owns") for line in answer.generator_diff)
 
@@ -58,7 +68,7 @@ def test_a_name_that_was_never_built_is_compared_with_the_nearest(built, stand_i
     roles.write_text(roles.read_text() + "  - {role: Z, K: 256, N: 1024, columns: 2}\n")
     answer = explain(built, stand_in, "full_i8_Z_K256_N1024_b8.elf")
     assert answer.state == "would be built"
-    assert [name for name, _, _ in answer.changes] == ["generator"]
+    assert [change.input for change in answer.changes] == ["out.elf: generator.py"]
 
 
 def test_damage_and_a_lost_registration_are_told_apart(built, stand_in):

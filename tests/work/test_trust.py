@@ -90,7 +90,7 @@ def test_provenance_is_made_of_the_recipe_alone(here):
     build = one.statement["predicate"]["buildDefinition"]
     assert build["externalParameters"] == {"target": "sim", "columns": 2}
     recipe = json.loads(store.read(said[NAME].entry.recipe))
-    zig = recipe["toolchain"]["digest"]
+    (zig,) = recipe["tools"].values()
     assert zig in {d["digest"]["sha256"] for d in build["resolvedDependencies"]}
     # G and U are one artifact, so one statement.
     assert len({a.manifest for said_one in said.values() for a in said_one.attestations}) == TINY_RECIPES

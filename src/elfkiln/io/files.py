@@ -38,13 +38,15 @@ def write_atomic(
     scratch: Path | None = None,
     mode: int = 0o644,
     check: Callable[[], None] | None = None,
+    sync_parent: bool = True,
 ) -> None:
     """Write `data`, whole or in parts, to `path`: temporary file, fsync, rename, fsync of the folder.
 
     `scratch` is where the temporary file lies (same file system; default: beside `path`). `check` is called last before
-    the rename, and what it raises leaves the old file. Raises `Refused` with one line when the disk is full or the
-    place is not writable; the old file then stands untouched. So does what is no file: a device, pipe or folder would
-    be replaced by one, and a symbolic link is neither followed nor replaced.
+    the rename, and what it raises leaves the old file. Without `sync_parent` the caller makes the rename durable, once
+    for several files (`sync_folder`). Raises `Refused` with one line when the disk is full or the place is not
+    writable; the old file then stands untouched. So does what is no file: a device, pipe or folder would be replaced
+    by one, and a symbolic link is neither followed nor replaced.
     """
     with writing_atomic(path, scratch=scratch, mode=mode, check=check) as stream:
         stream.writelines([data] if isinstance(data, bytes) else data)
@@ -65,7 +67,8 @@ def writing_atomic(
             if check is not None:
                 check()
             part.replace(path)
-        sync_folder(path.parent)
+        if sync_parent:
+            sync_folder(path.parent)
     except OSError as error:
         raise storage_refusal(path, error) from error
 

@@ -1,56 +1,85 @@
 """Artifacts in the store: what one build leaves there, and finding it again by its recipe.
 
 An artifact is an OCI image manifest named by its recipe digest: config = the recipe, layers = the ELF, the design
-(generic MLIR) and the rendered generator. The build log lies in a manifest of its own whose subject is the artifact,
-because a log may differ where the artifact may not.
+(generic MLIR) and every compile input the recipe names. So a manifest is decided by what it holds, and the same recipe
+gives the same manifest anywhere. What led to it may differ where the artifact may not: the build log and the rendered
+generator lie in a manifest of their own whose subject is the artifact.
 """
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from elfkiln.errors import Differs, ElfkilnError
 from elfkiln.store import recipe as recipes
 from elfkiln.store.blobs import Descriptor, Store, descriptor_of, parse_digest
-from elfkiln.store.recipe import Recipe
+from elfkiln.store.recipe import Recipe, Step
 
-ARTIFACT_TYPE = "application/vnd.elfkiln.artifact.v1"
-LOG_ARTIFACT_TYPE = "application/vnd.elfkiln.build-log.v1"
+ARTIFACT_TYPE = "application/vnd.elfkiln.artifact.v2"
+RECORD_ARTIFACT_TYPE = "application/vnd.elfkiln.build-record.v1"
 ELF_TYPE = "application/vnd.elfkiln.elf"
 DESIGN_TYPE = "application/vnd.elfkiln.design.mlir"
+INPUT_TYPE = "application/vnd.elfkiln.compile-input"
 GENERATOR_TYPE = "application/vnd.elfkiln.generator.python"
 LOG_TYPE = "text/plain"
 EMPTY_CONFIG_TYPE = "application/vnd.oci.empty.v1+json"
+COLUMNS = "dev.elfkiln.columns"
+SEALED = "dev.elfkiln.sealed"
 
 
 @dataclass(frozen=True, slots=True)
 class Artifact:
-    """One stored artifact: digests (hex) of its ELF, recipe, design, generator and manifest, and the ELF's size."""
+    """One stored artifact: digests (hex) of its ELF, recipe, design and manifest, the ELF's size, and its shape.
+
+    `columns` are those of the array that the ELF takes, `sealed` the (K, N) of a sealed one.
+    """
 
     recipe: str
     elf: str
     size: int
     design: str
-    generator: str
     manifest: str
+    columns: int
+    sealed: tuple[tuple[int, int], ...] = ()
+    inputs: tuple[str, ...] = ()
 
 
-def put_artifact(store: Store, recipe: Recipe, elf: bytes, design: str, generator: str, log: str) -> Artifact:
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What a build hands over for the store: its recipe and steps, the ELF, the design, log and generator."""
+
+    recipe: Recipe
+    steps: tuple[Step, ...]
+    elf: bytes
+    design: str
+    generator: str
+    log: str
+    columns: int
+    sealed: tuple[tuple[int, int], ...] = ()
+
+
+def put_artifact(store: Store, made: Made) -> Artifact:
     """Store what a build made; the manifest comes last, so a killed process leaves no artifact, only blobs."""
-    config = descriptor_of(store, store.add_bytes(recipe.data), recipes.MEDIA_TYPE)
-    layers = tuple(
-        descriptor_of(store, store.add_bytes(data), kind)
-        for data, kind in ((elf, ELF_TYPE), (design.encode(), DESIGN_TYPE), (generator.encode(), GENERATOR_TYPE))
-    )
+    inputs = recipes.input_blobs(made.steps)
+    digests = store.add_all((made.recipe.data, made.elf, made.design.encode(), *inputs.values()))
+    config = descriptor_of(store, digests[0], recipes.MEDIA_TYPE)
+    layers = [descriptor_of(store, digests[1], ELF_TYPE), descriptor_of(store, digests[2], DESIGN_TYPE)]
+    layers += [descriptor_of(store, digest, INPUT_TYPE) for digest in sorted(inputs)]
+    annotations = {COLUMNS: str(made.columns)}
+    if made.sealed:
+        annotations[SEALED] = " ".join(f"{K}x{N}" for K, N in sorted(made.sealed))
     manifest = store.add_manifest(
-        ref=recipe_ref(recipe.digest), artifact_type=ARTIFACT_TYPE, config=config, layers=layers
+        ref=recipe_ref(made.recipe.digest),
+        artifact_type=ARTIFACT_TYPE,
+        config=config,
+        layers=tuple(layers),
+        annotations=annotations,
     )
-    if log:
-        _put_log(store, recipe, manifest, log)
-    return Artifact(
-        recipe.digest, layers[0].digest, layers[0].size, layers[1].digest, layers[2].digest, manifest.digest
-    )
+    _put_record(store, made, manifest)
+    return artifact_of(store.manifest(manifest), manifest)
 
 
 def recipe_ref(recipe_digest: str) -> str:
@@ -59,16 +88,23 @@ def recipe_ref(recipe_digest: str) -> str:
 
 
 def log_ref(recipe_digest: str) -> str:
-    """Return the name of a recipe's build log in index.json."""
+    """Return the name of an artifact's build record in index.json."""
     return f"log-{recipe_digest}"
 
 
-def _put_log(store: Store, recipe: Recipe, manifest: Descriptor, log: str) -> None:
-    empty = descriptor_of(store, store.add_bytes(b"{}"), EMPTY_CONFIG_TYPE)
-    layer = descriptor_of(store, store.add_bytes(log.encode()), LOG_TYPE)
+def _put_record(store: Store, made: Made, manifest: Descriptor) -> None:
+    digests = store.add_all((b"{}", made.log.encode(), made.generator.encode()))
+    empty, *layers = (
+        descriptor_of(store, digest, kind)
+        for digest, kind in zip(digests, (EMPTY_CONFIG_TYPE, LOG_TYPE, GENERATOR_TYPE), strict=True)
+    )
     subject = Descriptor(manifest.media_type, manifest.digest, manifest.size)
     store.add_manifest(
-        ref=log_ref(recipe.digest), artifact_type=LOG_ARTIFACT_TYPE, config=empty, layers=(layer,), subject=subject
+        ref=log_ref(made.recipe.digest),
+        artifact_type=RECORD_ARTIFACT_TYPE,
+        config=empty,
+        layers=tuple(layers),
+        subject=subject,
     )
 
 
@@ -88,10 +124,8 @@ def find_artifact(store: Store, recipe_digest: str, manifest: str | None = None)
         artifact = artifact_of(store.manifest(descriptor), descriptor)
     except ElfkilnError:
         return None
-    whole = artifact.recipe == recipe_digest and all(
-        store.holds(digest) for digest in (artifact.elf, artifact.recipe, artifact.design, artifact.generator)
-    )
-    return artifact if whole else None
+    digests = (artifact.elf, artifact.recipe, artifact.design, *artifact.inputs)
+    return artifact if artifact.recipe == recipe_digest and all(map(store.holds, digests)) else None
 
 
 def all_artifacts(store: Store) -> tuple[Artifact, ...]:
@@ -106,27 +140,77 @@ def all_artifacts(store: Store) -> tuple[Artifact, ...]:
     return tuple(found)
 
 
-def read_log(store: Store, recipe_digest: str) -> str:
-    """Return the build log of a recipe; empty when there was nothing to log."""
+def recipe_table(store: Store, recipe_digest: str) -> Mapping[str, Any] | None:
+    """Return a stored recipe's JSON value, None when it is not there or was written by an older elfkiln."""
+    try:
+        table = json.loads(store.read(recipe_digest))
+    except (ElfkilnError, ValueError):
+        return None
+    return table if isinstance(table, dict) and table.get("schema") == recipes.SCHEMA else None
+
+
+def read_log(store: Store, recipe_digest: str) -> str | None:
+    """Return the log of the build that made a recipe's artifact, None when the store has none."""
+    return _record_layer(store, recipe_digest, LOG_TYPE)
+
+
+def read_generator(store: Store, recipe_digest: str) -> str | None:
+    """Return the rendered generator a recipe's artifact was built from, None when the store has none."""
+    return _record_layer(store, recipe_digest, GENERATOR_TYPE)
+
+
+def designs_by_generator(store: Store) -> dict[str, str]:
+    """Return the digest of a stored design for the digest of every generator that one was built from."""
+    found: dict[str, str] = {}
+    records = store.refs()
+    for artifact in all_artifacts(store):
+        record = records.get(log_ref(artifact.recipe))
+        try:
+            layers: Iterable[Mapping[str, Any]] = store.manifest(record)["layers"] if record else ()
+            found |= {
+                parse_digest(one["digest"]): artifact.design for one in layers if one["mediaType"] == GENERATOR_TYPE
+            }
+        except (ElfkilnError, KeyError, TypeError, ValueError):
+            continue
+    return found
+
+
+def _record_layer(store: Store, recipe_digest: str, media_type: str) -> str | None:
     descriptor = store.refs().get(log_ref(recipe_digest))
-    if descriptor is None:
-        return ""
-    layer = store.manifest(descriptor)["layers"][0]
-    return store.read(parse_digest(layer["digest"])).decode(errors="replace")
+    try:
+        layers: Iterable[Mapping[str, Any]] = store.manifest(descriptor)["layers"] if descriptor else ()
+        for layer in layers:
+            if layer["mediaType"] == media_type:
+                return store.read(parse_digest(layer["digest"])).decode(errors="replace")
+    except (ElfkilnError, KeyError, TypeError, ValueError):
+        pass
+    return None
 
 
 def artifact_of(manifest: dict[str, Any], descriptor: Descriptor) -> Artifact:
     """Return the artifact that a manifest's content says; `Differs` when it is not one of elfkiln's."""
     try:
-        layers = {layer["mediaType"]: layer for layer in manifest["layers"]}
-        elf, design, generator = (layers[kind] for kind in (ELF_TYPE, DESIGN_TYPE, GENERATOR_TYPE))
+        elf, design = (
+            next(layer for layer in manifest["layers"] if layer["mediaType"] == kind)
+            for kind in (ELF_TYPE, DESIGN_TYPE)
+        )
+        annotations = manifest["annotations"]
         return Artifact(
             recipe=parse_digest(manifest["config"]["digest"]),
             elf=parse_digest(elf["digest"]),
             size=int(elf["size"]),
             design=parse_digest(design["digest"]),
-            generator=parse_digest(generator["digest"]),
             manifest=descriptor.digest,
+            columns=int(annotations[COLUMNS]),
+            sealed=tuple(_pair(text) for text in annotations.get(SEALED, "").split()),
+            inputs=tuple(
+                parse_digest(layer["digest"]) for layer in manifest["layers"] if layer["mediaType"] == INPUT_TYPE
+            ),
         )
-    except (KeyError, TypeError, ValueError) as error:
-        raise Differs(f"manifest sha256:{descriptor.digest} is no elfkiln artifact ({error})") from error
+    except (KeyError, TypeError, ValueError, AttributeError, StopIteration, RuntimeError) as error:
+        raise Differs(f"manifest sha256:{descriptor.digest} is no elfkiln artifact ({error!r})") from error
+
+
+def _pair(text: str) -> tuple[int, int]:
+    K, _, N = text.partition("x")
+    return int(K), int(N)

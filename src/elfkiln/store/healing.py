@@ -10,7 +10,7 @@ from elfkiln.io.canonical import sha256_hex
 from elfkiln.io.checked import Value
 from elfkiln.io.reading import read_bytes
 from elfkiln.io.strict_json import parse_strict_json
-from elfkiln.store.artifacts import ARTIFACT_TYPE, LOG_ARTIFACT_TYPE, log_ref, recipe_ref
+from elfkiln.store.artifacts import ARTIFACT_TYPE, RECORD_ARTIFACT_TYPE, log_ref, recipe_ref
 from elfkiln.store.blobs import MANIFEST_TYPE, REF_NAME, Descriptor, Store, manifest_ref, referrer_ref
 
 TOOLCHAIN_TYPE = "application/vnd.elfkiln.toolchain.v1"
@@ -75,7 +75,7 @@ def _ref_of(digest: str, table: Value, recipes: dict[str, str]) -> str:
     if subject.absent:
         return manifest_ref(digest)
     about = recipes.get(str(subject.raw.get("digest", "")).removeprefix("sha256:")) if _is_table(subject) else None
-    return log_ref(about) if about is not None and kind == LOG_ARTIFACT_TYPE else referrer_ref(digest)
+    return log_ref(about) if about is not None and kind == RECORD_ARTIFACT_TYPE else referrer_ref(digest)
 
 
 def _digest(value: Value) -> str:

@@ -1,20 +1,30 @@
-"""Recipes: canonical JSON of every input of one build. The sha256 of that JSON is the recipe digest.
+"""Recipes: canonical JSON of what decides the bytes of one build. The sha256 of that JSON is the recipe digest.
 
-No path, time, host, role name or environment enters a recipe, so G and U of one geometry are one recipe.
+A recipe names the compile inputs themselves, each by digest: what every command of the build is given, after what it
+can see of it. How they came about (templates, generators, our own code) is not part of it, so an edit that leads to
+the same inputs leads to the same recipe. No path, time, host, role name or environment enters one, so G and U of one
+geometry are one recipe.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from elfkiln.families.family import RenderedGenerator
 from elfkiln.io.canonical import canonical_json, sha256_hex
-from elfkiln.store.toolchain_lock import TargetPin
 
-SCHEMA = "elfkiln-recipe/1"
-MEDIA_TYPE = "application/vnd.elfkiln.recipe.v1+json"
+SCHEMA = "elfkiln-recipe/2"
+MEDIA_TYPE = "application/vnd.elfkiln.recipe.v2+json"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One command of a build: what it makes, its words (folders as `{name}`), and what it sees, by name."""
+
+    makes: str
+    command: tuple[str, ...]
+    inputs: Mapping[str, bytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,55 +36,62 @@ class Recipe:
     digest: str
 
 
-def make_recipe(pin: TargetPin, generator: RenderedGenerator, sources: Mapping[str, str]) -> Recipe:
-    """Return the recipe of one build.
+def make_recipe(target: str, tools: Mapping[str, str], steps: Sequence[Step]) -> Recipe:
+    """Return the recipe of a build for a target: its tools by sha256, and its steps in the order they are run."""
+    return recipe_of(
+        {
+            "schema": SCHEMA,
+            "target": target,
+            "tools": dict(tools),
+            "steps": [
+                {
+                    "makes": step.makes,
+                    "command": list(step.command),
+                    "inputs": {name: sha256_hex(data) for name, data in step.inputs.items()},
+                }
+                for step in steps
+            ],
+        }
+    )
 
-    `sources` maps every source file of ours that decides the bytes (microkernels, their headers, for sim also the
-    runtime and what reads the design) to its sha256. The target's whole pin enters, so that a changed flag can be
-    named later, and its digest beside it.
-    """
-    table = {
-        "schema": SCHEMA,
-        "target": pin.name,
-        "toolchain": {"digest": pin.digest, "pin": dict(pin.table)},
-        "generator": sha256_hex(generator.text.encode()),
-        "kernels": [
-            {"object": kernel.object_name, "source": kernel.source, "defines": dict(kernel.defines)}
-            for kernel in generator.kernels
-        ],
-        "sources": dict(sources),
-    }
+
+def recipe_of(table: Mapping[str, Any]) -> Recipe:
+    """Return the recipe with this JSON value."""
     data = canonical_json(table)
     return Recipe(table, data, sha256_hex(data))
 
 
-def flatten(value: object, prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Yield (dotted path, text) of every leaf of a JSON value, for naming what differs between two recipes.
+def input_blobs(steps: Iterable[Step]) -> dict[str, bytes]:
+    """Return the bytes of every compile input by digest."""
+    return {sha256_hex(data): data for step in steps for data in step.inputs.values()}
 
-    >>> list(flatten({"a": [1, {"b": "x"}]}))
-    [('a[0]', '1'), ('a[1].b', 'x')]
+
+def input_digests(table: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the digests of a recipe's compile inputs, each once, sorted."""
+    return tuple(sorted({digest for step in table["steps"] for digest in step["inputs"].values()}))
+
+
+def facts(table: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield (name, text) of everything a recipe says, for naming what differs between two.
+
+    >>> step = Step("a.o", ("cc", "-O1"), {"a.c": b"int a;"})
+    >>> [name for name, _ in facts(make_recipe("sim", {"zig": "1" * 64}, [step]).table)]
+    ['target', 'zig', 'a.o: command', 'a.o: a.c']
     """
-    if isinstance(value, Mapping):
-        for key, inner in value.items():
-            yield from flatten(inner, f"{prefix}.{key}" if prefix else str(key))
-    elif isinstance(value, list | tuple):
-        for position, inner in enumerate(value):
-            yield from flatten(inner, f"{prefix}[{position}]")
-    else:
-        yield prefix, str(value)
+    yield "target", str(table["target"])
+    for name, digest in table["tools"].items():
+        yield name, str(digest)
+    for step in table["steps"]:
+        yield f"{step['makes']}: command", " ".join(step["command"])
+        for name, digest in step["inputs"].items():
+            yield name if name == step["makes"] else f"{step['makes']}: {name}", str(digest)
 
 
 def differing_inputs(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[tuple[str, str, str], ...]:
-    """Return (input, old text, new text) for every input that differs; an absent one reads `absent`.
-
-    The toolchain's digest is left out when the field of the pin that changed it is listed.
-    """
-    before, after = dict(flatten(old)), dict(flatten(new))
-    changed = [
-        (key, before.get(key, "absent"), after.get(key, "absent"))
-        for key in sorted(before.keys() | after.keys())
-        if before.get(key) != after.get(key)
-    ]
-    if any(key.startswith("toolchain.pin") for key, _, _ in changed):
-        changed = [row for row in changed if row[0] != "toolchain.digest"]
-    return tuple(changed)
+    """Return (input, old text, new text) for everything that differs; what is not there reads `absent`."""
+    before, after = dict(facts(old)), dict(facts(new))
+    return tuple(
+        (name, before.get(name, "absent"), after.get(name, "absent"))
+        for name in (*after, *(name for name in before if name not in after))
+        if before.get(name) != after.get(name)
+    )

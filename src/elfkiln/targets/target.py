@@ -10,24 +10,61 @@ from typing import TYPE_CHECKING, Any, Protocol
 from elfkiln.engine.artifact_name import ArtifactName
 from elfkiln.engine.contract import Capabilities
 from elfkiln.families.family import RenderedGenerator
+from elfkiln.io.canonical import canonical_json, sha256_hex
 from elfkiln.project import Project
+from elfkiln.store.recipe import Recipe, Step
 from elfkiln.store.toolchain_lock import TargetPin
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+Say = Callable[[str], None]
+"""Takes the name of the phase a build is in: `run`, `design`, `lint`, `compile`, `link`, `check`."""
+
+
+def silent(phase: str) -> None:
+    """Take a phase and say nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """The files of ours, beside the package itself, that a build reads: their bytes, read once, by relative name."""
+
+    files: Mapping[str, bytes]
+
+    @property
+    def digest(self) -> str:
+        """The sha256 over all names and bytes."""
+        return sha256_hex(canonical_json({name: sha256_hex(data) for name, data in self.files.items()}))
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """The compile inputs of one build: the recipe that names them, their bytes, and the design they come from.
+
+    `work` is what the builder keeps for itself between the two halves of a build.
+    """
+
+    recipe: Recipe
+    steps: tuple[Step, ...]
+    design: str
+    work: Any = None
+
+
 @dataclass(frozen=True, slots=True)
 class Built:
-    """What one build left in its private folder: the ELF, the design it was made from, and the log."""
+    """What one build left in its private folder: the ELF, and the log."""
 
     elf: Path
-    design: str
     log: str
 
 
 class Builder(Protocol):
-    """One target's way from a rendered generator to an ELF."""
+    """One target's way from a rendered generator to an ELF, in two halves: what is compiled, and compiling it.
+
+    A builder is handed to other processes: it can be pickled before its first use.
+    """
 
     @property
     def pin(self) -> TargetPin:
@@ -42,16 +79,23 @@ class Builder(Protocol):
         """Check the bytes of the tools before the first build; `Refused` when they are not the locked ones."""
         ...
 
-    def sources(self, generator: RenderedGenerator) -> Mapping[str, str]:
-        """Return the sha256 of every source of ours that decides the bytes, by relative name."""
+    def sources(self, generator: RenderedGenerator) -> Sources:
+        """Read what of the project's files a build of this generator is made from."""
         ...
 
-    def build(self, generator: RenderedGenerator, workdir: Path) -> Built:
-        """Build in a private folder; `BuildFailed` or `Refused` with one line when that fails."""
+    def inputs(self, generator: RenderedGenerator, sources: Sources, workdir: Path, say: Say = silent) -> Inputs:
+        """Run the generator and return what is compiled, from the bytes of `sources` alone.
+
+        Works in a private folder below `workdir`. Raises `BuildFailed` or `Refused` with one line.
+        """
         ...
 
-    def check(self, elf: Path, name: ArtifactName | None, sealed: tuple[tuple[int, int], ...]) -> None:
-        """Check that an ELF is of this target and is what the name (or the sealed geometries) says; raise `Differs`."""
+    def compile(self, inputs: Inputs, workdir: Path, say: Say = silent) -> Built:
+        """Check the design and compile it in the private folder; `BuildFailed` or `Refused` when that fails."""
+        ...
+
+    def open(self, elf: Path) -> OpenedElf:
+        """Read an ELF of this target, which is then compared with every name it bears; `Differs` when it is none."""
         ...
 
 

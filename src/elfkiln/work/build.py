@@ -3,28 +3,31 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
-from filelock import FileLock
-
 from elfkiln.errors import EXIT_DONE, EXIT_REFUSED, BuildFailed, Differs, ElfkilnError, brief
-from elfkiln.io.canonical import file_sha256
+from elfkiln.io.canonical import sha256_hex
 from elfkiln.io.files import space_refusal, storage_refusal
+from elfkiln.io.locking import locked
 from elfkiln.io.workspace import build_parent, private_folder, sweep
 from elfkiln.models.catalogue import every_requirement
 from elfkiln.models.requirement import RequirementSet
 from elfkiln.project import Project
-from elfkiln.store.artifacts import Artifact, find_artifact, put_artifact, recipe_ref
+from elfkiln.store.artifacts import Artifact, Made, find_artifact, put_artifact, recipe_ref
 from elfkiln.store.blobs import Store
+from elfkiln.store.recipe import Recipe, differing_inputs
 from elfkiln.store.registry import Entry, load_registry, register
-from elfkiln.targets.target import Builder, headline_of
+from elfkiln.targets.target import Builder, Inputs, Say, headline_of, silent
 from elfkiln.work.fast_elfs import nothing_to_do
 from elfkiln.work.jobs import Failure, Job, plan_jobs, registry_key
 from elfkiln.work.progress import Progress
+from elfkiln.work.recipes import Memo
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,13 +178,12 @@ class _Run:
         self.progress.start(len(todo))
         # All are looked up before the first is built: what builds nothing needs no compiler, and a compiler that is
         # not the locked one is refused once, before anything is built.
-        known = {job.recipe.digest: self.known(job) for job in todo}
-        if all(known.values()):
+        rest = [job for job in todo if not self.known(job)]
+        if not rest:
             return
         # A path that no tool can take is refused once, like a wrong compiler.
         sweep(build_parent(self.project.work))
         self.builder.prepare()
-        rest = [job for job in todo if not known[job.recipe.digest]]
         with ThreadPoolExecutor(min(jobs, len(rest))) as pool:
             try:
                 list(pool.map(self.make, rest))
@@ -199,47 +201,51 @@ class _Run:
                 self._fail(job, BuildFailed("not built: the run ended before its turn; run again"))
 
     def known(self, job: Job) -> bool:
-        """Whether the recipe is registered under every name, or at least stored, and all its bytes verify.
+        """Whether the job's recipe is known and registered under every name, or at least stored, and all bytes verify.
 
         What is stored but not registered (a build killed in between, another model's names) is registered now.
         """
-        if self.rebuild:
+        if self.rebuild or job.recipe is None:
             return False
         try:
-            if not self._registered(job):
+            entries = self._registered(job, job.recipe.digest)
+            if entries:
+                self.up_to_date += [key for key, _ in job.wanted]
+                ref = recipe_ref(job.recipe.digest)
+                if ref not in self.refs:
+                    self.store.name_manifest(ref, entries[0].manifest)
+            else:
                 artifact = find_artifact(self.store, job.recipe.digest)
                 if artifact is None:
                     return False
-                self._admit(job, artifact, self.store.path(artifact.elf))
-                self.admitted += [key for key, _ in job.wanted]
-            else:
-                self.up_to_date += [key for key, _ in job.wanted]
+                refuse_drift(job, artifact.recipe, artifact.elf, self.registered)
+                check_names(self.builder, job, self.store.path(artifact.elf))
+                self._admit(job, artifact)
         except ElfkilnError as error:
             self._fail(job, error)
             return True
         self.progress.done(job.title, built=False)
         return True
 
-    def _registered(self, job: Job) -> bool:
-        entries = [self.registered.get(key) for key, _ in job.wanted]
-        if any(entry is None or entry.recipe != job.recipe.digest for entry in entries):
-            return False
-        digests = {digest for e in entries if e for digest in (e.elf, e.manifest, e.design, e.recipe)}
-        if not all(self.store.holds(digest) for digest in digests):
-            return False
-        ref = recipe_ref(job.recipe.digest)
-        if ref not in self.refs and entries[0] is not None:
-            self.store.name_manifest(ref, entries[0].manifest)
-        return True
+    def _registered(self, job: Job, recipe: str) -> list[Entry]:
+        """Return the entries of the job's names if all are of this recipe and every byte of theirs verifies."""
+        entries = [entry for key, _ in job.wanted if (entry := self.registered.get(key)) and entry.recipe == recipe]
+        digests = {digest for e in entries for digest in (e.elf, e.manifest, e.design, e.recipe)}
+        return entries if len(entries) == len(job.wanted) and all(map(self.store.holds, digests)) else []
 
     def make(self, job: Job) -> bool:
         """Build one recipe and register its names; returns True always, failures are in the report."""
         try:
             self.progress.begin(job.title)
-            artifact = obtain(self.project, self.builder, job, rebuild=self.rebuild, admit=self._refuse_drift)
-            self._register(job, artifact)
-            self.built += [key for key, _ in job.wanted]
-            self.progress.done(job.title, built=True)
+            found = obtain(self.project, self.builder, job, rebuild=self.rebuild, registered=self.registered)
+            if found.built:
+                self._register(job, found.artifact)
+                self.built += [key for key, _ in job.wanted]
+            elif self._registered(job, found.artifact.recipe):
+                self.up_to_date += [key for key, _ in job.wanted]
+            else:
+                self._admit(job, found.artifact)
+            self.progress.done(job.title, built=found.built)
         except ElfkilnError as error:
             self._fail(job, space_refusal(self.project.out) or error)
         except OSError as error:
@@ -249,22 +255,10 @@ class _Run:
             self._fail(job, BuildFailed(f"internal error: {type(error).__name__}: {brief(error)}"))
         return True
 
-    def _admit(self, job: Job, artifact: Artifact, elf: Path) -> None:
-        """Register an artifact the store already has, after the same checks as a fresh one."""
-        check_names(self.builder, job, elf)
-        self._refuse_drift(job, elf)
+    def _admit(self, job: Job, artifact: Artifact) -> None:
+        """Register an artifact that the store had already."""
         self._register(job, artifact)
-
-    def _refuse_drift(self, job: Job, elf: Path) -> None:
-        """Raise `Differs` when the registry has this very recipe with other bytes: the build is not reproducible."""
-        found = file_sha256(elf)
-        for key, _ in job.wanted:
-            entry = self.registered.get(key)
-            if entry is not None and entry.recipe == job.recipe.digest and entry.elf != found:
-                raise Differs(
-                    f"same recipe, other bytes: expected sha256:{entry.elf} (registry.yaml), found sha256:{found}; "
-                    f"the toolchain or the machine is not the one that was registered"
-                )
+        self.admitted += [key for key, _ in job.wanted]
 
     def _register(self, job: Job, artifact: Artifact) -> None:
         entries = {
@@ -286,40 +280,80 @@ class _Run:
         self.progress.failed(job.title, str(error))
 
 
+@dataclass(frozen=True, slots=True)
+class Obtained:
+    """An artifact of the store, and whether it was built for the asking."""
+
+    artifact: Artifact
+    built: bool
+
+
 def obtain(
     project: Project,
     builder: Builder,
     job: Job,
     *,
     rebuild: bool = False,
-    admit: Callable[[Job, Path], None] | None = None,
-) -> Artifact:
+    registered: Mapping[str, Entry] = MappingProxyType({}),
+    say: Say = silent,
+) -> Obtained:
     """Return the job's artifact: the stored one if its bytes verify, else a fresh one, stored but not registered.
 
-    The ELF is made in a private folder and checked against every name (and by `admit`) before it enters the store.
-    A lock per recipe lets one process build while others wait for it. Raises what the build raises.
+    The ELF is made in a private folder, from sources that are read once, and checked against every name before it
+    enters the store; so is its digest, where `registered` has the recipe. A lock per recipe lets one process build
+    while others wait for it. Raises what the build raises.
     """
     store = Store(project.store)
-    locks = project.locks
-    locks.mkdir(parents=True, exist_ok=True)
-    with FileLock(locks / f"{job.recipe.digest}.lock"):
-        known = None if rebuild else find_artifact(store, job.recipe.digest)
+    memo = Memo(project, builder)
+    with ExitStack() as stack:
+        folder: Path | None = None
+        inputs: Inputs | None = None
+        recipe = job.recipe
+        if recipe is None:
+            folder = stack.enter_context(private_folder(build_parent(project.work)))
+            inputs = memo.tell(job.generator, folder, say)
+            recipe = inputs.recipe
+        stack.enter_context(locked(project.locks / f"{recipe.digest}.lock", f"the build of {job.title}"))
+        known = None if rebuild else find_artifact(store, recipe.digest)
         if known is not None:
+            refuse_drift(job, known.recipe, known.elf, registered)
             check_names(builder, job, store.path(known.elf))
-            return known
-        with private_folder(build_parent(project.work)) as folder:
-            result = builder.build(job.generator, folder)
-            if not result.elf.is_file():
-                raise BuildFailed(f"{job.title}: the toolchain ended well but wrote no ELF; see the build log")
-            check_names(builder, job, result.elf)
-            if admit is not None:
-                admit(job, result.elf)
-            return put_artifact(
-                store, job.recipe, result.elf.read_bytes(), result.design, job.generator.text, result.log
+            return Obtained(known, built=False)
+        if folder is None or inputs is None:
+            folder = stack.enter_context(private_folder(build_parent(project.work)))
+            inputs = memo.tell(job.generator, folder, say)
+            _refuse_change(recipe, inputs.recipe)
+        result = builder.compile(inputs, folder, say)
+        if not result.elf.is_file():
+            raise BuildFailed(f"{job.title}: the toolchain ended well but wrote no ELF; see the build log")
+        say("check")
+        data = result.elf.read_bytes()
+        check_names(builder, job, result.elf)
+        refuse_drift(job, recipe.digest, sha256_hex(data), registered)
+        made = Made(recipe, inputs.steps, data, inputs.design, job.generator.text, result.log, job.columns, job.sealed)
+        return Obtained(put_artifact(store, made), built=True)
+
+
+def _refuse_change(told: Recipe, now: Recipe) -> None:
+    """Raise `Differs` when a source was edited between the plan of a build and its turn."""
+    if told.digest != now.digest:
+        name = differing_inputs(told.table, now.table)[0][0]
+        raise Differs(f"{name.rpartition(': ')[2]} changed during the build; run again")
+
+
+def refuse_drift(job: Job, recipe: str, elf: str, registered: Mapping[str, Entry]) -> None:
+    """Raise `Differs` when the registry has this very recipe with other bytes: the build is not reproducible."""
+    for key, _ in job.wanted:
+        entry = registered.get(key)
+        if entry is not None and entry.recipe == recipe and entry.elf != elf:
+            raise Differs(
+                f"same recipe, other bytes: expected sha256:{entry.elf} (registry.yaml), found sha256:{elf}; "
+                f"the toolchain or the machine is not the one that was registered"
             )
 
 
 def check_names(builder: Builder, job: Job, elf: Path) -> None:
-    """Check an ELF against every name it shall bear; raises `Differs` as the target's validator does."""
-    for _, requirement in job.wanted:
-        builder.check(elf, requirement.name, requirement.sealed)
+    """Read an ELF and compare it with every name it shall bear; raises `Differs` as the target's validator does."""
+    opened = builder.open(elf)
+    for name, sealed in dict.fromkeys((need.name, need.sealed) for _, need in job.wanted):
+        opened.check(name, sealed)

@@ -1,4 +1,4 @@
-"""From requirements to jobs: each requirement rendered, its recipe made, names of one recipe put together."""
+"""From requirements to jobs: each requirement rendered, names of one generator or recipe put together."""
 
 from __future__ import annotations
 
@@ -8,18 +8,23 @@ from dataclasses import dataclass
 from elfkiln.engine import contract
 from elfkiln.errors import ElfkilnError
 from elfkiln.families.family import DesignRequest, RenderedGenerator, render, render_sealed
+from elfkiln.io.canonical import canonical_json, sha256_hex
 from elfkiln.models.requirement import Requirement, RequirementSet
 from elfkiln.project import Project
-from elfkiln.store.recipe import Recipe, make_recipe
+from elfkiln.store.recipe import Recipe
 from elfkiln.store.registry import Entry
 from elfkiln.targets.target import Builder
+from elfkiln.work.recipes import Memo
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One recipe to build and every (registry key, requirement) it serves."""
+    """One generator to build from and every (registry key, requirement) it serves.
 
-    recipe: Recipe
+    `recipe` is None as long as nobody knows it: then the generator has to be run first.
+    """
+
+    recipe: Recipe | None
     generator: RenderedGenerator
     wanted: tuple[tuple[str, Requirement], ...]
 
@@ -27,6 +32,16 @@ class Job:
     def title(self) -> str:
         """The keys on one line, for progress and messages."""
         return ", ".join(key for key, _ in self.wanted)
+
+    @property
+    def columns(self) -> int:
+        """The array columns of its ELF."""
+        return self.wanted[0][1].columns
+
+    @property
+    def sealed(self) -> tuple[tuple[int, int], ...]:
+        """The geometries (K, N) of a sealed ELF; empty for any other."""
+        return tuple(sorted(self.wanted[0][1].sealed))
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,20 +113,32 @@ def _tag_of(requirements: RequirementSet) -> str:
 def plan_jobs(
     project: Project, builder: Builder, sets: Iterable[RequirementSet]
 ) -> tuple[tuple[Job, ...], tuple[Failure, ...]]:
-    """Return the jobs for all requirements, names of one recipe together, and those that are refused before a build."""
-    recipes: dict[str, tuple[Recipe, RenderedGenerator]] = {}
-    wanted: dict[str, dict[str, Requirement]] = {}
+    """Return the jobs for all requirements, names of one recipe together, and those that are refused before a build.
+
+    Nothing is run: recipes are those that are remembered, and the jobs of others have none.
+    """
+    memo = Memo(project, builder)
+    found: dict[object, tuple[Recipe | None, RenderedGenerator]] = {}
+    wanted: dict[object, dict[str, Requirement]] = {}
     failures: list[Failure] = []
     for requirements in sets:
         for requirement in requirements.requirements:
             key = registry_key(requirements, requirement)
             try:
                 generator = generator_of(project, requirements, requirement)
-                recipe = make_recipe(builder.pin, generator, builder.sources(generator))
+                recipe = memo.find(generator)
             except ElfkilnError as error:
                 failures.append(Failure(key, str(error), error.exit_code))
                 continue
-            recipes.setdefault(recipe.digest, (recipe, generator))
-            wanted.setdefault(recipe.digest, {}).setdefault(key, requirement)
-    jobs = (Job(*recipes[digest], tuple(sorted(keys.items()))) for digest, keys in wanted.items())
+            # Names of one recipe have one shape: another number of columns is another design.
+            of = (recipe.digest if recipe else identity(generator), requirement.columns)
+            found.setdefault(of, (recipe, generator))
+            wanted.setdefault(of, {}).setdefault(key, requirement)
+    jobs = (Job(*found[of], tuple(sorted(keys.items()))) for of, keys in wanted.items())
     return tuple(jobs), tuple(failures)
+
+
+def identity(generator: RenderedGenerator) -> str:
+    """Return a digest of a generator's text and the microkernel objects it names."""
+    kernels = [[kernel.object_name, kernel.source, dict(kernel.defines)] for kernel in generator.kernels]
+    return sha256_hex(canonical_json([generator.text, kernels]))

@@ -24,7 +24,7 @@ from elfkiln.io.canonical import sha256_hex
 from elfkiln.io.workspace import private_folder
 from elfkiln.models.requirement import Requirement, RequirementSet
 from elfkiln.project import Project
-from elfkiln.store.artifacts import all_artifacts
+from elfkiln.store.artifacts import designs_by_generator
 from elfkiln.store.blobs import Store
 from elfkiln.work.jobs import generator_of, registry_key
 from elfkiln.work.predict import Prediction, predict_design
@@ -127,7 +127,7 @@ def designs_of(project: Project, wanted: RequirementSet, needs: Iterable[Require
     Generators that must run do so side by side. Raises what rendering, running or reading raises.
     """
     store = Store(project.store)
-    known = {artifact.generator: artifact.design for artifact in all_artifacts(store)}
+    known = designs_by_generator(store)
     texts = [generator_of(project, wanted, need).text for need in needs]
 
     def read(text: str) -> Design:

@@ -24,7 +24,7 @@ from elfkiln.store.blobs import Store
 from elfkiln.store.dsse import seal
 from elfkiln.store.model_index import ModelIndex
 from elfkiln.store.policy import PROVENANCE, Policy
-from elfkiln.store.recipe import flatten
+from elfkiln.store.recipe import facts
 from elfkiln.store.registry import Entry
 from elfkiln.work.asked import Asked, asked_by_model
 from elfkiln.work.gaps import CheckReport, Gap
@@ -79,7 +79,7 @@ def provenance(target: str, entry: Entry, recipe: Mapping[str, Any]) -> bytes:
     """
     dependencies = [
         {"name": name, "digest": {"sha256": match[1]}}
-        for name, value in flatten(recipe)
+        for name, value in facts(recipe)
         if (match := _SHA256.fullmatch(value)) is not None
     ]
     predicate = {

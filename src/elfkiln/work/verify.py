@@ -162,20 +162,18 @@ class _Bench:
     def elf(self, wanted: RequirementSet, need: Requirement) -> RunnableElf:
         """Return a runnable ELF of one requirement: its own, or the very design in it compiled for this machine."""
         job, artifact, store = self._obtained(self.builder, wanted, need)
-        self._refuse_other_than_registered(wanted, self._entry(self.builder, wanted, need), job, artifact)
+        self._refuse_other_than_registered(wanted, self._entry(self.builder, wanted, need), artifact)
         own = target_named(self.builder.pin.name).load(store.path(artifact.elf))
-        return own or SimElf(self._simulated(job, store.read(artifact.design).decode()))
+        return own or SimElf(self._simulated(job, artifact.recipe, store.read(artifact.design).decode()))
 
-    def _refuse_other_than_registered(
-        self, wanted: RequirementSet, entry: Entry | None, job: Job, artifact: Artifact
-    ) -> None:
+    def _refuse_other_than_registered(self, wanted: RequirementSet, entry: Entry | None, artifact: Artifact) -> None:
         """Raise `Differs` unless what runs is what registry.yaml says of the name, if it says anything."""
         target = self.builder.pin.name
         if entry is None:
             return
-        if entry.recipe != job.recipe.digest:
+        if entry.recipe != artifact.recipe:
             raise Differs(
-                f"registered from another recipe: expected sha256:{job.recipe.digest}, found sha256:{entry.recipe} in "
+                f"registered from another recipe: expected sha256:{artifact.recipe}, found sha256:{entry.recipe} in "
                 f"registry.yaml; run doit elfs model={wanted.model} target={target}, elfkiln explain says what changed"
             )
         if entry.elf != artifact.elf:
@@ -210,7 +208,7 @@ class _Bench:
         entry = self._entry(builder, wanted, need)
         if entry is not None and store.path(entry.elf).exists() and not store.holds(entry.elf):
             raise Differs(store.problem(entry.elf) or f"blob sha256:{entry.elf} changed while it was read")
-        return job, obtain(self.project, builder, job), store
+        return job, obtain(self.project, builder, job).artifact, store
 
     def sealed_run(
         self, wanted: RequirementSet, need: Requirement, sequence: str
@@ -229,10 +227,10 @@ class _Bench:
 
         return run
 
-    def _simulated(self, job: Job, design: str) -> Path:
+    def _simulated(self, job: Job, recipe: str, design: str) -> Path:
         from elfkiln.targets.sim.make_elf import build_sim_elf
 
-        workdir = self.folder / f"sim-{job.recipe.digest}"
+        workdir = self.folder / f"sim-{recipe}"
         workdir.mkdir()
         return build_sim_elf(
             design,

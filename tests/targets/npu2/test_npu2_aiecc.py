@@ -8,7 +8,6 @@ from elfkiln.targets.npu2.aiecc import (
     check_options,
     command_line,
     detect_generation,
-    generation_digest,
     listed_options,
 )
 from npu2_standins import NEW_HELP, OLD_HELP
@@ -92,9 +91,11 @@ def test_run_time_loop_bounds_need_a_flag_in_the_old_one_only():
     assert "--dynamic-objFifos" not in new
 
 
-def test_each_row_of_the_table_has_its_own_digest():
-    digests = {generation_digest(name) for name in GENERATIONS}
-    assert len(digests) == len(GENERATIONS)
+def test_the_command_line_in_a_recipe_names_no_folder_and_no_threads():
+    words = command_line(GENERATIONS["get-full-elf"], peano="{peano}", flags=("-x",), dynamic_loops=False, jobs=None)
+    assert "--peano={peano}" in words
+    assert "-j" not in words
+    assert words[-2:] == ("-x", "design.mlir")
 
 
 # What the lock adds to the command line must be an option aiecc has.

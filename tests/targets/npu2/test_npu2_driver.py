@@ -10,13 +10,17 @@ from types import SimpleNamespace
 
 import pytest
 
+from elfkiln.design.reader import canonical_text, parse_design_module, read_design
 from elfkiln.errors import BuildFailed, ElfkilnError, Refused
 from elfkiln.families.family import KernelObject, RenderedGenerator
 from elfkiln.io.child import KEPT_BYTES
 from elfkiln.project import Project
+from elfkiln.store.toolchain_lock import read_lock
 from elfkiln.targets.npu2 import tool_run
-from elfkiln.targets.npu2.driver import build_full_elf, foreign_dialect, source_digests
+from elfkiln.targets.npu2.driver import build_full_elf, foreign_dialect, steps_of
 from elfkiln.targets.npu2.install_toolchain import install
+from elfkiln.targets.npu2.microkernel import read_sources
+from elfkiln.targets.npu2.pin import read_pin
 from elfkiln.targets.table import builder_for
 from npu2_standins import EXAMPLES, OLD_HELP, copy_installed, make_standins, this_python
 
@@ -160,21 +164,68 @@ def test_the_log_says_what_ran_and_what_came_of_it(toolchain, tmp_path):
         assert f"tool {name} {row['file']} sha256:{row['sha256']}\n" in log
 
 
-def test_the_sources_that_enter_a_recipe(toolchain):
-    kernel_root = toolchain.folder.parents[2] / "kernels"
-    digests = source_digests(kernel_root, [KERNEL], "get-full-elf")
-    assert set(digests) == {"kernels/mm.cc", "kernels/mm.h", "aiecc command line get-full-elf"}
-    assert all(re.fullmatch(r"[0-9a-f]{64}", digest) for digest in digests.values())
+TOLD = canonical_text(parse_design_module(GENERIC))
+"""The recorded design, as the stand-in would print it."""
 
 
-def test_the_builder_of_the_target_drives_it(toolchain, tmp_path):
+def test_a_recipe_names_toolchain_sources_commands_and_design(toolchain):
+    project = Project(toolchain.folder.parents[2])
+    pin = read_lock(project.lock_file).target("npu2")
+    sources = read_sources(project.kernels, [KERNEL])
+    steps = steps_of(pin, read_pin(pin), generator(), read_design(GENERIC), TOLD, sources)
+    assert [step.makes for step in steps] == ["toolchain", KERNEL.object_name, "full ELF"]
+    assert json.loads(steps[0].inputs["toolchain.lock: target.npu2"]) == json.loads(json.dumps(pin.table))
+    assert set(steps[1].inputs) == {"kernels/mm.cc", "kernels/mm.h"}
+    assert steps[1].command[0] == "clang++"
+    assert "-ffile-prefix-map={build}=." in steps[1].command
+    assert steps[2].command[:2] == ("aiecc", "--get-full-elf")
+    assert steps[2].inputs == {"design.mlir": TOLD.encode()}
+    assert all(str(toolchain.folder) not in word for step in steps for word in step.command)
+
+
+def test_the_design_that_is_printed_must_be_the_one_the_recipe_was_told_from(toolchain, tmp_path):
+    assert build(toolchain, tmp_path / "same", told=TOLD).path.read_bytes() == ELF
+    other = TOLD.replace("static_offset = 4096 : i32", "static_offset = 0 : i32", 1)
+    assert other != TOLD
+    line, log = fails(toolchain, tmp_path / "other", told=other)
+    pairs = enumerate(zip(other.splitlines(), TOLD.splitlines(), strict=True), start=1)
+    number = next(n for n, (a, b) in pairs if a != b)
+    assert line.startswith("design: the installed aie package prints another one than elfkiln's stand-in")
+    assert f"line {number}: expected " in line
+    assert "nothing was compiled" in line
+    assert "clang++: " not in log
+
+
+def builder_inputs(builder, folder, monkeypatch):
+    """Tell a recipe; the recorded package is not IRON, so what elfkiln's stand-in would print is given."""
+    monkeypatch.setattr("elfkiln.design.run_generator.run_generator", lambda *_, **__: TOLD)
+    return builder.inputs(generator(), builder.sources(generator()), folder)
+
+
+def test_the_builder_of_the_target_drives_it(toolchain, tmp_path, monkeypatch):
     project = Project(toolchain.folder.parents[2])
     builder = builder_for(project, "npu2")
     assert builder.describe() == toolchain.describe()
-    assert set(builder.sources(generator())) == {"kernels/mm.cc", "kernels/mm.h", "aiecc command line get-full-elf"}
-    built = builder.build(generator(), tmp_path / "build")
-    assert (built.elf.read_bytes(), built.design) == (ELF, GENERIC)
+    assert set(builder.sources(generator()).files) == {"kernels/mm.cc", "kernels/mm.h"}
+    inputs = builder_inputs(builder, tmp_path / "inputs", monkeypatch)
+    assert inputs.design == TOLD
+    (tmp_path / "build").mkdir()
+    built = builder.compile(inputs, tmp_path / "build")
+    assert built.elf.read_bytes() == ELF
     assert built.log.startswith(f"toolchain npu2 sha256:{toolchain.pin.digest}\n")
+
+
+def test_sources_are_those_that_were_read(toolchain, tmp_path):
+    """An edit after the sources were read does not enter the build."""
+    copy = tmp_path / "kernels"
+    shutil.copytree(toolchain.folder.parents[2] / "kernels", copy)
+    sources = read_sources(copy, [KERNEL])
+    (copy / "mm.h").unlink()
+    (copy / "mm.cc").write_text("#error edited\n")
+    folder = tmp_path / "build"
+    build_full_elf(generator(), kernel_root=copy, toolchain=toolchain, workdir=folder, sources=sources)
+    assert (folder / "kernels" / "mm.cc").read_bytes() == sources["kernels/mm.cc"]
+    assert (folder / "kernels" / "mm.h").read_bytes() == sources["kernels/mm.h"]
 
 
 def test_builds_at_once_do_not_meet(toolchain, tmp_path):
@@ -373,9 +424,11 @@ def test_neither_log_nor_error_holds_the_path_of_the_build(toolchain, tmp_path):
     assert str(tmp_path) not in log
 
 
-def test_the_log_says_how_long_each_tool_took(toolchain, tmp_path):
+def test_the_log_says_how_long_each_tool_took(toolchain, tmp_path, monkeypatch):
     project = Project(toolchain.folder.parents[2])
-    built = builder_for(project, "npu2").build(generator(), tmp_path / "build")
+    builder = builder_for(project, "npu2")
+    inputs = builder_inputs(builder, tmp_path / "inputs", monkeypatch)
+    built = builder.compile(inputs, tmp_path / "build")
     last = built.log.splitlines()[-1]
     assert re.fullmatch(r"seconds: generator \d+\.\d\d, aie-opt \d+\.\d\d, clang\+\+ \d+\.\d\d, aiecc \d+\.\d\d", last)
     logs = tmp_path / "out" / "logs"

@@ -176,6 +176,8 @@ def test_an_elf_of_another_design_is_never_registered(tmp_path):
     wanted = model_requirements(project, "tiny").requirements
     assert {failure.key for failure in report.failures} >= {wanted[0].file_name}
     assert wanted[0].file_name not in load_registry(project.registry_file).entries("npu2")
+    (reason,) = (failure.reason for failure in report.failures if failure.key == wanted[0].file_name)
+    assert reason.startswith("wrong-design: ")
 
 
 def test_without_an_installed_toolchain_one_line_says_so(built, tmp_path, capsys):

@@ -1,6 +1,5 @@
 """Microkernel sources and the Peano command."""
 
-import hashlib
 from pathlib import Path
 
 import pytest
@@ -12,8 +11,9 @@ from elfkiln.targets.npu2.microkernel import (
     check_objects,
     compile_arguments,
     copy_sources,
-    source_digests,
-    source_files,
+    read_sources,
+    seen_of,
+    sources_of,
 )
 from elfkiln.targets.npu2.pin import read_pin
 
@@ -39,34 +39,47 @@ def kernel(**changes):
 
 
 def test_included_files_are_found_beside_the_file_and_below_the_root(kernels):
-    assert source_files(kernels, "mm.cc") == ("mm.cc", "mm_common.h", "shared/loops.h", "shared/types.h")
-
-
-def test_digests_are_of_those_files(kernels):
-    digests = source_digests(kernels, [kernel(), kernel(object_name="mm_16x64x128.o")])
-    assert digests["kernels/mm.cc"] == hashlib.sha256((kernels / "mm.cc").read_bytes()).hexdigest()
     files = ("mm.cc", "mm_common.h", "shared/loops.h", "shared/types.h")
-    assert set(digests) == {f"kernels/{name}" for name in files}
-    (kernels / "shared" / "types.h").write_text("changed\n")
-    assert source_digests(kernels, [kernel()])["kernels/shared/types.h"] != digests["kernels/shared/types.h"]
+    found = read_sources(kernels, [kernel(), kernel(object_name="mm_16x64x128.o")])
+    assert found == {f"kernels/{name}": (kernels / name).read_bytes() for name in files}
+    assert sources_of(kernel(), {**found, "kernels/other.h": b""}) == found
+
+
+def test_an_object_takes_its_own_of_all_that_was_read(kernels):
+    (kernels / "other.cc").write_text('#include "mm_common.h"\n')
+    found = read_sources(kernels, [kernel(), kernel(source="other.cc")])
+    assert list(sources_of(kernel(source="other.cc"), found)) == ["kernels/mm_common.h", "kernels/other.cc"]
+
+
+def test_a_recipe_names_the_sources_without_comments_and_white_space(kernels):
+    (kernels / "mm.cc").write_text('#include "mm_common.h"\nint a;\n')
+    before = seen_of(kernel(), read_sources(kernels, [kernel()]))
+    assert before == {"kernels/mm.cc": b'#include "mm_common.h"\nint a;\n', "kernels/mm_common.h": b""}
+    (kernels / "mm.cc").write_text('// ours\n#include   "mm_common.h" /* and no other */\n\nint\ta;\n')
+    assert seen_of(kernel(), read_sources(kernels, [kernel()])) == before
+    # A macro of one file can put the lines of another into the object.
+    (kernels / "mm_common.h").write_text("#define HERE __LINE__\n")
+    raw = seen_of(kernel(), read_sources(kernels, [kernel()]))
+    assert raw["kernels/mm.cc"] == (kernels / "mm.cc").read_bytes()
 
 
 def test_the_real_microkernels_need_their_shared_headers_and_not_the_host_header():
     for source in ("mm_i8.cc", "mm_pb16i.cc"):
-        assert source_files(CHECKOUT / "kernels", source) == ("gemm_tile.h", "kernel_entry.h", source)
+        found = read_sources(CHECKOUT / "kernels", [kernel(source=source)])
+        assert list(found) == [f"kernels/{name}" for name in ("gemm_tile.h", "kernel_entry.h", source)]
 
 
 def test_the_copy_holds_those_files_and_not_the_header_for_the_host(kernels, tmp_path):
     build = tmp_path / "build"
     build.mkdir()
-    copy_sources(kernels, kernel(), build)
+    copy_sources(read_sources(kernels, [kernel()]), kernel(), build)
     copied = {path.relative_to(build).as_posix() for path in build.rglob("*") if path.is_file()}
     assert copied == {"kernels/mm.cc", "kernels/mm_common.h", "kernels/shared/loops.h", "kernels/shared/types.h"}
 
 
 def test_a_source_that_is_not_there(kernels):
     with pytest.raises(Refused, match=r"^kernels/absent.cc: missing"):
-        source_files(kernels, "absent.cc")
+        read_sources(kernels, [kernel(source="absent.cc")])
 
 
 @pytest.mark.parametrize("include", ["../outside.h", "/etc/passwd"])
@@ -74,7 +87,7 @@ def test_an_include_that_leads_out_is_refused(kernels, include):
     (kernels.parent / "outside.h").write_text("")
     (kernels / "mm.cc").write_text(f'#include "{include}"\n')
     with pytest.raises(Refused, match="expected a file below kernels/, found one outside it"):
-        source_files(kernels, "mm.cc")
+        read_sources(kernels, [kernel()])
 
 
 def test_a_link_that_leads_out_is_refused(kernels):
@@ -82,7 +95,7 @@ def test_a_link_that_leads_out_is_refused(kernels):
     (kernels / "link.h").symlink_to(kernels.parent / "outside.h")
     (kernels / "mm.cc").write_text('#include "link.h"\n')
     with pytest.raises(Refused, match="found one outside it"):
-        source_files(kernels, "mm.cc")
+        read_sources(kernels, [kernel()])
 
 
 @pytest.mark.parametrize("name", ["../mm.o", "a/b.o", "mm.obj", "-o.o", "", "mm .o"])

@@ -12,16 +12,16 @@ from pathlib import Path
 
 import pytest
 
+from elfkiln.design.reader import read_design
 from elfkiln.errors import BuildFailed, Refused
 from elfkiln.families.family import KernelObject
+from elfkiln.io.byte_cache import ByteCache
 from elfkiln.store.toolchain_lock import TargetPin, read_lock
 from elfkiln.targets.sim.compiler import Compiler
-from elfkiln.targets.sim.make_elf import build_sim_elf
-from elfkiln.targets.sim.object_cache import ObjectCache
-from elfkiln.targets.sim.source_digests import source_digests
+from elfkiln.targets.sim.make_elf import build_sim_elf, sim_sources, units_of
 from elfkiln.targets.sim.zig_toolchain import Host, Installed, SimToolchain, check_host, this_host
 from projects import CHECKOUT
-from simulating import example, mm_i8, mm_pb16i
+from simulating import example, mm_i8
 
 PANEL = [mm_i8(16, "mm_16x64x128.o")]
 PIN = read_lock(CHECKOUT / "toolchain.lock").target("sim")
@@ -123,7 +123,7 @@ def test_nothing_is_left_in_the_work_folder(simulator, tmp_path, warm):
 
 
 def test_an_object_is_made_once(tmp_path):
-    cache, made = ObjectCache(tmp_path / "objects"), []
+    cache, made = ByteCache(tmp_path / "objects", ".o"), []
 
     def make():
         made.append(1)
@@ -155,7 +155,7 @@ def test_damaged_objects_are_made_again(simulator, tmp_path, warm):
 
 def test_a_file_that_appears_under_the_name_of_another(tmp_path):
     """A name says what the bytes must be: an object copied over another's name is not taken for it."""
-    cache = ObjectCache(tmp_path)
+    cache = ByteCache(tmp_path, ".o")
     cache.get("a" * 64, lambda: b"right")
     (path,) = tmp_path.iterdir()
     path.write_bytes(b"wrong")
@@ -165,7 +165,7 @@ def test_a_file_that_appears_under_the_name_of_another(tmp_path):
 def test_a_cache_that_cannot_be_written(tmp_path):
     (tmp_path / "objects").write_text("a file")
     with pytest.raises(Refused, match="objects"):
-        ObjectCache(tmp_path / "objects").get("a" * 64, lambda: b"x")
+        ByteCache(tmp_path / "objects", ".o").get("a" * 64, lambda: b"x")
 
 
 def test_the_cache_knows_every_input(simulator, tmp_path):
@@ -175,7 +175,8 @@ def test_the_cache_knows_every_input(simulator, tmp_path):
     folder = tmp_path / "cache" / "objects"
 
     def objects(toolchain=simulator.toolchain, kernel=PANEL[0]):
-        Compiler(toolchain, tmp_path / "cache", tmp_path).kernel(kernels, kernel)
+        compiler = Compiler(toolchain, tmp_path / "cache", tmp_path)
+        compiler.compile(compiler.kernel(kernel, sim_sources(kernels, [kernel])))
         return len(list(folder.iterdir()))
 
     assert objects() == 1
@@ -188,86 +189,90 @@ def test_the_cache_knows_every_input(simulator, tmp_path):
     for number, name in enumerate(("mm_i8.cc", "gemm_tile.h", "host/aie_api/aie.hpp")):
         with (kernels / name).open("a") as stream:
             stream.write("// one more line\n")
+        assert objects() == 4 + number
+        with (kernels / name).open("a") as stream:
+            stream.write(f"inline int more_{number}() {{ return 1; }}\n")
         assert objects() == 5 + number
 
 
 # Sources.
 
 
-def test_every_source_that_decides_the_bytes_has_a_digest():
-    digests = source_digests(CHECKOUT / "kernels", [*PANEL, mm_pb16i(16)])
+def test_the_sources_of_a_build_are_read_once():
+    found = sim_sources(CHECKOUT / "kernels", PANEL)
     for name in (
-        "kernels/mm_i8.cc", "kernels/mm_pb16i.cc", "kernels/gemm_tile.h", "kernels/kernel_entry.h",
-        "kernels/host/aie_api/aie.hpp", "elfkiln/targets/sim/runtime/runtime.c", "elfkiln/targets/sim/runtime/sim.h",
-        "elfkiln/targets/sim/runtime/kernel_interface.h", "elfkiln/targets/sim/c_source.py",
-        "elfkiln/targets/sim/machine.py", "elfkiln/design/reader.py", "elfkiln/design/gemm.py",
-        "elfkiln/design/model.py", "elfkiln/design/fifo_lowering.py", "elfkiln/design/mlir/aie_ops.py",
-        "elfkiln/hardware/limits.py",
+        "kernels/mm_i8.cc", "kernels/gemm_tile.h", "kernels/kernel_entry.h", "kernels/host/aie_api/aie.hpp",
+        "runtime/runtime.c", "runtime/sim.h", "runtime/kernel_interface.h",
     ):  # fmt: skip
-        assert len(digests[name]) == 64, name
-    assert any(name.startswith("elfkiln/design/iron_sim/") for name in digests)
-    assert list(digests) == sorted(digests)
-    for name, value in digests.items():
-        path = CHECKOUT / (name if name.startswith("kernels/") else f"src/{name}")
-        assert digest(path) == value, name
+        folder = CHECKOUT / ("kernels" if name.startswith("kernels/") else "src/elfkiln/targets/sim/runtime")
+        assert found[name] == (folder / name.partition("/")[2]).read_bytes(), name
+    assert "kernels/mm_pb16i.cc" not in found
 
 
-def test_a_design_family_does_not_depend_on_other_microkernels():
-    names = source_digests(CHECKOUT / "kernels", PANEL)
-    assert "kernels/mm_i8.cc" in names
-    assert "kernels/mm_pb16i.cc" not in names
+def steps(simulator, tmp_path, kernels=CHECKOUT / "kernels", runtime=None, objects=PANEL):
+    sources = sim_sources(kernels, objects) | (runtime or {})
+    design = read_design(example("panel_gemm"))
+    compiler = Compiler(simulator.toolchain, tmp_path / "cache", tmp_path)
+    return units_of(design, "0" * 64, objects, sources, compiler).steps
 
 
-def test_every_module_that_a_build_imports_has_a_digest():
-    """What `build_design` loads of ours is listed, but for what cannot change a byte."""
-    import subprocess
-    import sys
+def test_a_recipe_names_what_the_compiler_sees(simulator, tmp_path):
+    before = steps(simulator, tmp_path)
+    assert [step.makes for step in before] == ["design.c", "runtime/runtime.c", "kernels/mm_i8.cc", "elf"]
+    assert before[0].inputs["design.c"].startswith(b'#include "sim.h"\n')
+    assert b"#define ELFKILN_SIM_H" in before[0].inputs["runtime/sim.h"]
+    assert set(before[1].inputs) >= {"runtime/runtime.c", "runtime/core.c", "runtime/walk.c", "runtime/sim.h"}
+    assert {"kernels/mm_i8.cc", "kernels/gemm_tile.h", "kernels/host/aie_api/aie.hpp"} <= set(before[2].inputs)
+    assert "-DDIM_M=16" in before[2].command
+    for step in before:
+        assert not any(str(tmp_path) in word for word in step.command)
+        assert all(str(tmp_path).encode() not in data for data in step.inputs.values())
+    kernels = tmp_path / "kernels"
+    shutil.copytree(CHECKOUT / "kernels", kernels)
+    for name in ("mm_i8.cc", "gemm_tile.h", "host/aie_api/aie.hpp"):
+        text = (kernels / name).read_text()
+        (kernels / name).write_text("// first\n\n" + text.replace(";\n", "  ;  /* here */\n", 1))
+        assert steps(simulator, tmp_path, kernels) == before, name
+    # A part that the host does not compile is not seen either.
+    (kernels / "mm_i8.cc").write_text((kernels / "mm_i8.cc").read_text() + "#ifndef ELFKILN_SIM\nint npu;\n#endif\n")
+    assert steps(simulator, tmp_path, kernels) == before
+    (kernels / "gemm_tile.h").write_text((kernels / "gemm_tile.h").read_text() + "inline int more() { return 1; }\n")
+    after = steps(simulator, tmp_path, kernels)
+    assert [step.makes for step, old in zip(after, before, strict=True) if step != old] == ["kernels/mm_i8.cc"]
+    assert [name for name, data in after[2].inputs.items() if before[2].inputs[name] != data] == ["kernels/gemm_tile.h"]
 
-    script = (
-        "import sys; before = set(sys.modules); import elfkiln.targets.sim.make_elf, elfkiln.design.reader; "
-        "print(*sorted(m for m in set(sys.modules) - before if m.startswith('elfkiln.')))"
-    )
-    loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split()
-    listed = {
-        name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
-        for name in source_digests(CHECKOUT / "kernels", [])
-    }
-    # Errors, files, folders, projects and families carry messages and bytes about; they make none.
-    harmless = {
-        "errors",
-        "project",
-        "engine",
-        "engine.artifact_name",
-        "engine.legality",
-        "hardware",
-        "lint",
-        "families",
-        "families.family",
-        "store",
-        "store.toolchain_lock",
-        "targets",
-        "targets.kinds",
-        "targets.target",
-    }
-    missing = {
-        name for name in loaded
-        if name not in listed and name.removeprefix("elfkiln.") not in harmless
-        and name != "elfkiln.io" and not name.startswith("elfkiln.io.")
-    }  # fmt: skip
-    assert missing == set()
+
+def test_a_macro_of_the_runtime_is_seen_by_every_design(simulator, tmp_path):
+    before = steps(simulator, tmp_path)
+    own = sim_sources(CHECKOUT / "kernels", PANEL)["runtime/sim.h"]
+    marked = own.replace(b"#define ELFKILN_SIM_H\n", b"#define ELFKILN_SIM_H\n#define SIM_MARK 1\n")
+    assert marked != own
+    after = steps(simulator, tmp_path, runtime={"runtime/sim.h": marked})
+    assert after[0] != before[0]
+    # The runtime uses no such macro, and its text is what it was.
+    assert after[1:] == before[1:]
+
+
+def test_where_lines_count_the_sources_themselves_are_the_input(simulator, tmp_path):
+    kernels = tmp_path / "kernels"
+    shutil.copytree(CHECKOUT / "kernels", kernels)
+    (kernels / "mm_i8.cc").write_text((kernels / "mm_i8.cc").read_text() + "int here = __builtin_LINE();\n")
+    before = steps(simulator, tmp_path, kernels)
+    (kernels / "mm_i8.cc").write_text("// moved\n" + (kernels / "mm_i8.cc").read_text())
+    assert steps(simulator, tmp_path, kernels) != before
 
 
 @pytest.mark.parametrize("source", ["../secret.cc", "/etc/passwd", "a/../../b.cc", "a\\b.cc", "./mm_i8.cc"])
 def test_a_source_that_leads_out_of_the_folder(source):
     kernel = KernelObject("mm.o", source, {})
     with pytest.raises(Refused, match="microkernel source: expected a relative name below kernels/"):
-        source_digests(CHECKOUT / "kernels", [kernel])
+        sim_sources(CHECKOUT / "kernels", [kernel])
 
 
 def test_a_source_that_is_missing(simulator, tmp_path):
     kernel = KernelObject("mm_16x64x128.o", "nowhere.cc", {})
     with pytest.raises(Refused, match=r"kernels/nowhere\.cc: missing"):
-        source_digests(CHECKOUT / "kernels", [kernel])
+        sim_sources(CHECKOUT / "kernels", [kernel])
     with pytest.raises(Refused, match=r"kernels/nowhere\.cc: missing"):
         build(tmp_path, simulator.toolchain, objects=[kernel])
 

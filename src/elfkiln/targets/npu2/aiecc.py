@@ -17,7 +17,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from elfkiln.errors import Refused, refusal
-from elfkiln.io.canonical import canonical_json, sha256_hex
 
 OUTPUT_NAME = "aie.elf"
 INPUT_NAME = "design.mlir"
@@ -204,10 +203,10 @@ def command_line(
     peano: str,
     flags: tuple[str, ...],
     dynamic_loops: bool,
-    jobs: int,
+    jobs: int | None,
     listed: Mapping[str, bool] | None = None,
 ) -> tuple[str, ...]:
-    """Return aiecc's arguments. `jobs` changes the speed only; everything else decides the bytes.
+    """Return aiecc's arguments. `jobs` changes the speed only (None: left out); everything else decides the bytes.
 
     `listed` are the options this aiecc's help lists: with `--no-progress` among them, it is told to print none.
 
@@ -222,10 +221,5 @@ def command_line(
     given = {_name(flag) for flag in flags}
     extra = [word for word in generation.dynamic_loops if dynamic_loops and _name(word) not in given]
     quiet = [QUIET] if _name(QUIET) in (listed or {}) and _name(QUIET) not in given else []
-    return (*fixed, *extra, *flags, *quiet, "-j", str(jobs), INPUT_NAME)
-
-
-def generation_digest(name: str) -> str:
-    """Return a sha256 over a row of the table, so that an edit of the table changes the recipes it touches."""
-    row = GENERATIONS[name]
-    return sha256_hex(canonical_json([row.name, row.arguments, row.dynamic_loops, row.output]))
+    threads = () if jobs is None else ("-j", str(jobs))
+    return (*fixed, *extra, *flags, *quiet, *threads, INPUT_NAME)

@@ -11,24 +11,29 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import json
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
+from itertools import zip_longest
+from pathlib import Path, PurePath
 
 from elfkiln.design.model import Const, Design, Loop, Statement
-from elfkiln.errors import BuildFailed, ElfkilnError, Refused, brief
+from elfkiln.errors import BuildFailed, ElfkilnError, Refused, brief, mismatch_line
 from elfkiln.families.family import KernelObject, RenderedGenerator
 from elfkiln.io.canonical import file_sha256, sha256_hex
 from elfkiln.io.complaint import complaint
 from elfkiln.io.files import space_refusal, storage_refusal, write_atomic
 from elfkiln.io.workspace import BUILD, check_plain_path
+from elfkiln.store.recipe import Step
+from elfkiln.store.toolchain_lock import TargetPin
 from elfkiln.targets.npu2 import aiecc, microkernel
-from elfkiln.targets.npu2.aiecc import GENERATIONS, generation_digest
+from elfkiln.targets.npu2.aiecc import GENERATIONS
 from elfkiln.targets.npu2.installed_toolchain import Installed, check_unchanged, tool_environment, verify_install
-from elfkiln.targets.npu2.pin import AIEBU_ASM
+from elfkiln.targets.npu2.pin import AIEBU_ASM, Npu2Pin
 from elfkiln.targets.npu2.tool_run import ToolRun, nobodys_output, run_tool
+from elfkiln.targets.target import Say, silent
 
 GENERATOR_FOLDER = "generator"
 GENERATOR_HOME = "generator.home"
@@ -68,6 +73,9 @@ def build_full_elf(
     jobs: int = 1,
     timeout: float = SECONDS,
     failed_logs: Path | None = None,
+    sources: Mapping[str, bytes] | None = None,
+    told: str | None = None,
+    say: Say = silent,
 ) -> BuiltFullElf:
     """Build a full ELF in `workdir`, which must be empty or absent and this build's alone.
 
@@ -76,11 +84,15 @@ def build_full_elf(
     ones, or when the folder's path is none that every tool can take. The log up to that point hangs on the error as a
     note (`__notes__`); with `failed_logs` it is written into that folder too, if any tool ran, named by the sha256 of
     the generator, and the error says so.
+
+    `sources` are the microkernel sources where they were read before, `told` is the design that the recipe was told
+    from: the one that the installed package prints must be the same, which is looked at before anything is compiled.
     """
     folder = workdir.resolve()
     check_plain_path(folder)
     _take(folder)
-    run = _Run(toolchain, generator, kernel_root, folder, jobs, timeout)
+    read = microkernel.read_sources(kernel_root, generator.kernels) if sources is None else sources
+    run = _Run(toolchain, generator, read, folder, jobs, timeout, told, say)
     try:
         return run.all()
     except ElfkilnError as error:
@@ -116,16 +128,35 @@ def seconds_line(volatile: Mapping[str, object]) -> str:
     return "seconds: " + ", ".join(f"{name} {float(took):.2f}" for name, took in seconds.items()) + "\n"
 
 
-def source_digests(kernel_root: Path, kernels: Iterable[KernelObject], generation: str | None = None) -> dict[str, str]:
-    """Return everything of ours that decides the bytes of a build, by name, as sha256.
+def steps_of(
+    pin: TargetPin, npu2: Npu2Pin, generator: RenderedGenerator, design: Design, text: str, sources: Mapping[str, bytes]
+) -> tuple[Step, ...]:
+    """Return the steps of a build's recipe: the pinned toolchain, each microkernel object, the full ELF.
 
-    These are the microkernel sources with their headers and, for a generation of aiecc, the row of the command-line
-    table.
+    `text` is the design's canonical text, `sources` are the microkernel sources that were read.
     """
-    digests = microkernel.source_digests(kernel_root, kernels)
-    if generation is not None:
-        digests[f"aiecc command line {generation}"] = generation_digest(generation)
-    return digests
+    site, build = PurePath("{site}"), PurePath("{build}")
+    objects = (
+        Step(
+            kernel.object_name,
+            ("clang++", *microkernel.compile_arguments(npu2, kernel, site=site, build=build)),
+            microkernel.seen_of(kernel, sources),
+        )
+        for kernel in generator.kernels
+    )
+    words = aiecc.command_line(
+        GENERATIONS[npu2.aiecc_generation],
+        peano="{peano}",
+        flags=npu2.aiecc_flags,
+        dynamic_loops=has_dynamic_loops(design),
+        jobs=None,
+    )
+    lock = json.dumps(pin.table, indent=1, sort_keys=True).encode()
+    return (
+        Step("toolchain", (), {f"toolchain.lock: target.{pin.name}": lock}),
+        *objects,
+        Step("full ELF", ("aiecc", *words), {PRETTY: text.encode()}),
+    )
 
 
 @dataclass(slots=True)
@@ -134,10 +165,12 @@ class _Run:
 
     toolchain: Installed
     generator: RenderedGenerator
-    kernel_root: Path
+    sources: Mapping[str, bytes]
     folder: Path
     jobs: int
     timeout: float
+    told: str | None
+    say: Say
     lines: list[str] = field(default_factory=list)
     volatile: dict[str, object] = field(default_factory=dict)
     made: dict[str, str] = field(default_factory=dict)
@@ -148,14 +181,19 @@ class _Run:
         microkernel.check_objects(self.generator.kernels)
         tools = verify_install(self.toolchain)
         self._head()
+        self.say("run")
         pretty = self._print_design()
         generic = self._print_generic()
+        self.say("lint")
+        self._compare(generic)
         design = self._lint(generic)
+        self.say("compile")
         self._absent("clang++", microkernel.SOURCES)
         for kernel in self.generator.kernels:
             self._compile(kernel, design)
         self._check_links(design)
         self._check_cores(design)
+        self.say("link")
         elf = self._link(design)
         self._check_elf(elf, design, generic, pretty)
         check_unchanged(self.toolchain, tools)
@@ -258,6 +296,16 @@ class _Run:
             raise BuildFailed(f"{tool}: exit code 0, but {name} stops half-way ({len(text)} characters)")
         return text
 
+    def _compare(self, generic: str) -> None:
+        """Raise when the printed design is not the one that the recipe was told from."""
+        if self.told is not None:
+            fault = design_fault(self.told, generic)
+            if fault is not None:
+                raise BuildFailed(
+                    f"design: the installed aie package prints another one than elfkiln's stand-in, from which the "
+                    f"recipe is told: {fault}; nothing was compiled, please report it"
+                )
+
     def _lint(self, generic: str) -> Design:
         from elfkiln.design.reader import read_design
         from elfkiln.lint.gate import pass_lint
@@ -267,7 +315,7 @@ class _Run:
         return design
 
     def _compile(self, kernel: KernelObject, design: Design) -> None:
-        microkernel.copy_sources(self.kernel_root, kernel, self.folder)
+        microkernel.copy_sources(self.sources, kernel, self.folder)
         arguments = microkernel.compile_arguments(
             self.toolchain.pin, kernel, site=self.toolchain.site, build=self.folder
         )
@@ -420,6 +468,23 @@ class _Run:
         # Relative paths and links lead here by other ways; the folder's own name is random and in no design.
         own = re.compile(rf"(?:[^\s\"'<>:,=]*/)?{re.escape(self.folder.name)}(?![\w-])")
         return own.sub("<build>", text) if self.folder.name.startswith(BUILD) else text
+
+
+def design_fault(told: str, printed: str) -> str | None:
+    """Return the first line in which two designs differ, None when they are one design.
+
+    Two texts are one design when they say the same: names of values, white space and the spelling of a dialect's
+    generation do not count.
+    """
+    from elfkiln.design.reader import canonical_text, parse_design_module, read_design
+
+    if read_design(told) == read_design(printed):
+        return None
+    before, after = (canonical_text(parse_design_module(text)).splitlines() for text in (told, printed))
+    for number, (expected, found) in enumerate(zip_longest(before, after, fillvalue="nothing"), start=1):
+        if expected != found:
+            return mismatch_line(f"line {number}", expected=expected.strip(), found=found.strip())
+    return "they are spelt alike and read differently"
 
 
 def has_dynamic_loops(design: Design) -> bool:

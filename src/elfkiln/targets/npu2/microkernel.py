@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
-import shutil
-from collections.abc import Iterable
-from pathlib import Path, PurePosixPath
+from collections.abc import Iterable, Mapping
+from pathlib import Path, PurePath, PurePosixPath
 
 from elfkiln.errors import Refused, refusal
 from elfkiln.families.family import KernelObject
-from elfkiln.io.canonical import file_sha256
 from elfkiln.io.files import storage_refusal
+from elfkiln.targets.c_text import POSITIONS, source_text
 from elfkiln.targets.npu2.pin import Npu2Pin
 
 SOURCES = "kernels"
@@ -20,37 +20,69 @@ _QUOTED_INCLUDE = re.compile(rb'^[ \t]*#[ \t]*include[ \t]*"([^"\r\n]+)"', re.MU
 _OBJECT_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*\.o", re.ASCII)
 
 
-def source_files(kernel_root: Path, source: str) -> tuple[str, ...]:
-    """Return a source and the files of `kernel_root` it includes, directly or not, as sorted relative names.
+def read_sources(kernel_root: Path, kernels: Iterable[KernelObject]) -> dict[str, bytes]:
+    """Read the kernels' sources and the files of `kernel_root` they include, directly or not: `kernels/...`, once each.
 
     Only `#include "..."` is followed: beside the including file, then below `kernel_root`. One found in neither is
     left to the compiler, whose own headers are pinned with it. Raises `Refused` for a source that is not there or
     an include that leads out of `kernel_root`.
     """
     root = kernel_root.resolve()
-    first = _inside(root, root / source, source)
-    if first is None:
-        raise Refused(f"kernels/{source}: missing; the family that names it cannot be built")
-    found: dict[str, None] = {}
-    waiting = [first]
+    found: dict[str, bytes] = {}
+    waiting: list[Path] = []
+    for source in dict.fromkeys(kernel.source for kernel in kernels):
+        first = _inside(root, root / source, source)
+        if first is None:
+            raise Refused(f"kernels/{source}: missing; the family that names it cannot be built")
+        waiting.append(first)
     while waiting:
         path = waiting.pop()
-        name = path.relative_to(root).as_posix()
+        name = f"{SOURCES}/{path.relative_to(root).as_posix()}"
         if name in found:
             continue
-        found[name] = None
         try:
-            text = path.read_bytes()
+            found[name] = path.read_bytes()
         except OSError as error:
             raise storage_refusal(path, error) from error
-        for match in _QUOTED_INCLUDE.finditer(text):
-            included = match[1].decode(errors="replace")
+        for included in _included(found[name]):
             for place in (path.parent / included, root / included):
-                inside = _inside(root, place, f'{name}: #include "{included}"')
+                inside = _inside(root, place, f'{name.removeprefix(SOURCES + "/")}: #include "{included}"')
                 if inside is not None:
                     waiting.append(inside)
                     break
-    return tuple(sorted(found))
+    return dict(sorted(found.items()))
+
+
+def sources_of(kernel: KernelObject, sources: Mapping[str, bytes]) -> dict[str, bytes]:
+    """Return those of the sources that were read which one object is compiled from."""
+    found: dict[str, bytes] = {}
+    waiting = [f"{SOURCES}/{kernel.source}"]
+    while waiting:
+        name = waiting.pop()
+        if name in found or name not in sources:
+            continue
+        found[name] = sources[name]
+        folder = posixpath.dirname(name)
+        for included in _included(sources[name]):
+            places = (posixpath.normpath(posixpath.join(place, included)) for place in (folder, SOURCES))
+            waiting += [place for place in places if place in sources][:1]
+    return dict(sorted(found.items()))
+
+
+def seen_of(kernel: KernelObject, sources: Mapping[str, bytes]) -> dict[str, bytes]:
+    """Return what enters a recipe of an object's sources: their one spelling, without comments and white space.
+
+    Where line numbers can enter the object (a macro of one file may use them in another), the files themselves.
+    """
+    own = sources_of(kernel, sources)
+    texts = {name: data.decode("utf-8", "replace") for name, data in own.items()}
+    if any(POSITIONS.search(text) for text in texts.values()):
+        return own
+    return {name: source_text(text).encode() for name, text in texts.items()}
+
+
+def _included(data: bytes) -> list[str]:
+    return [match[1].decode(errors="replace") for match in _QUOTED_INCLUDE.finditer(data)]
 
 
 def _inside(root: Path, path: Path, what: str) -> Path | None:
@@ -63,12 +95,6 @@ def _inside(root: Path, path: Path, what: str) -> Path | None:
     return real
 
 
-def source_digests(kernel_root: Path, kernels: Iterable[KernelObject]) -> dict[str, str]:
-    """Return the sha256 of every source file the kernels compile from, named `kernels/<relative name>`."""
-    names = {name for kernel in kernels for name in source_files(kernel_root, kernel.source)}
-    return {f"{SOURCES}/{name}": file_sha256(kernel_root / name) for name in sorted(names)}
-
-
 def check_objects(kernels: Iterable[KernelObject]) -> None:
     """Raise `Refused` for an object name that is no plain file name, or is given to two different objects."""
     seen: dict[str, KernelObject] = {}
@@ -79,15 +105,15 @@ def check_objects(kernels: Iterable[KernelObject]) -> None:
             raise Refused(f"microkernel object {kernel.object_name}: named twice with different sources or defines")
 
 
-def copy_sources(kernel_root: Path, kernel: KernelObject, build: Path) -> None:
-    """Copy an object's sources into the build's folder, so that nothing else of `kernel_root` can be included."""
-    for name in source_files(kernel_root, kernel.source):
-        target = build / SOURCES / name
+def copy_sources(sources: Mapping[str, bytes], kernel: KernelObject, build: Path) -> None:
+    """Write an object's sources into the build's folder, so that nothing else can be included."""
+    for name, data in sources_of(kernel, sources).items():
+        target = build / name
         target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(kernel_root / name, target)
+        target.write_bytes(data)
 
 
-def compile_arguments(pin: Npu2Pin, kernel: KernelObject, *, site: Path, build: Path) -> tuple[str, ...]:
+def compile_arguments(pin: Npu2Pin, kernel: KernelObject, *, site: PurePath, build: PurePath) -> tuple[str, ...]:
     """Return clang++'s arguments, for running in `build`: the lock's flags, the headers, the defines, the source.
 
     Folder prefixes are mapped away, so that the object holds none whatever the sources do with `__FILE__`.

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from elfkiln.engine.artifact_name import ArtifactName
 from elfkiln.families.family import RenderedGenerator
 from elfkiln.project import Project
+from elfkiln.store.recipe import make_recipe
 from elfkiln.store.toolchain_lock import TargetPin
-from elfkiln.targets.target import Built
+from elfkiln.targets.target import Built, Inputs, OpenedElf, Say, Sources, silent
 
 if TYPE_CHECKING:
     from elfkiln.targets.npu2.installed_toolchain import Installed
@@ -42,28 +41,45 @@ class NpuBuilder:
 
         verify_install(self.toolchain)
 
-    def sources(self, generator: RenderedGenerator) -> Mapping[str, str]:
-        """Return the digests of the microkernels, their headers, and the form of aiecc's command line."""
-        from elfkiln.targets.npu2.driver import source_digests
+    def sources(self, generator: RenderedGenerator) -> Sources:
+        """Read the microkernels and what they include."""
+        from elfkiln.targets.npu2.microkernel import read_sources
+
+        return Sources(read_sources(self.project.kernels, generator.kernels))
+
+    def inputs(self, generator: RenderedGenerator, sources: Sources, workdir: Path, say: Say = silent) -> Inputs:
+        """Run the generator on elfkiln's stand-in for the `aie` package, which needs no toolchain."""
+        from elfkiln.design.reader import canonical_text, parse_design_module, read_design
+        from elfkiln.design.run_generator import run_generator
+        from elfkiln.targets.npu2.driver import steps_of
         from elfkiln.targets.npu2.pin import read_pin
 
-        return source_digests(self.project.kernels, generator.kernels, read_pin(self.pin).aiecc_generation)
+        say("design")
+        text = canonical_text(parse_design_module(run_generator(generator.text, workdir=workdir)))
+        pin = read_pin(self.pin)
+        steps = steps_of(self.pin, pin, generator, read_design(text), text, sources.files)
+        wheels = {wheel.file: wheel.sha256 for wheel in pin.wheels}
+        return Inputs(make_recipe(self.pin.name, wheels, steps), steps, text, (generator, sources))
 
-    def build(self, generator: RenderedGenerator, workdir: Path) -> Built:
+    def compile(self, inputs: Inputs, workdir: Path, say: Say = silent) -> Built:
         """Run generator, lint, Peano and aiecc in the private folder and validate the full ELF."""
         from elfkiln.targets.npu2.driver import build_full_elf, seconds_line
 
+        generator, sources = inputs.work
         built = build_full_elf(
             generator,
             kernel_root=self.project.kernels,
             toolchain=self.toolchain,
             workdir=workdir,
             failed_logs=self.project.logs,
+            sources=sources.files,
+            told=inputs.design,
+            say=say,
         )
-        return Built(built.path, built.design, built.log + seconds_line(built.volatile))
+        return Built(built.path, built.log + seconds_line(built.volatile))
 
-    def check(self, elf: Path, name: ArtifactName | None, sealed: tuple[tuple[int, int], ...]) -> None:
-        """Check that the file is a full ELF of main:seq whose geometry is the name's."""
-        from elfkiln.targets.npu2.full_elf import check_full_elf, read_full_elf
+    def open(self, elf: Path) -> OpenedElf:
+        """Check that the file is a full ELF of main:seq."""
+        from elfkiln.targets.npu2 import TARGET
 
-        check_full_elf(read_full_elf(elf.read_bytes()), name, sealed)
+        return TARGET.open(elf)

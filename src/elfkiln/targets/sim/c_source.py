@@ -60,7 +60,7 @@ _STEPS: Mapping[str, str] = {
 def c_source(machine: Machine, note: bytes) -> str:
     """Return the C of a machine; `note` becomes the descriptor of the ELF's note .note.elfkiln.
 
-    The text depends on nothing but its arguments.
+    The text depends on nothing but its arguments. It has no comments: as a compile input it is what its recipe names.
     """
     return "\n".join(_Printer(machine, note).lines()) + "\n"
 
@@ -134,7 +134,6 @@ class _Printer:
         self.note = note
 
     def lines(self) -> Iterable[str]:
-        yield "/* Generated from a design; the runtime beside it gives the tables their meaning. */"
         yield '#include "sim.h"'
         yield from _note(self.note)
         yield from self.kernels()

@@ -2,38 +2,55 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path, PurePosixPath
 
 from elfkiln.errors import BuildFailed, Refused, refusal
 from elfkiln.families.family import KernelObject
+from elfkiln.io.byte_cache import ByteCache
 from elfkiln.io.canonical import canonical_json, sha256_hex
 from elfkiln.io.child import GIB, Limits, run_child
 from elfkiln.io.complaint import complaint
 from elfkiln.io.files import storage_refusal
 from elfkiln.io.workspace import private_folder
-from elfkiln.targets.sim.object_cache import ObjectCache
+from elfkiln.store.recipe import Step
+from elfkiln.targets.c_text import ELSEWHERE, POSITIONS, seen_texts
 from elfkiln.targets.sim.zig_toolchain import SimToolchain
 
+RUNTIME = "runtime/runtime.c"
+HEADER = "sim.h"
+DESIGN = "design.c"
+EXPORTS_FILE = "exports.map"
 # Seen: up to 3 s, 0.25 GB of address space and some MB of zig's own cache for one command.
 _LIMITS = Limits(seconds=600, cpu_seconds=1200, memory_bytes=8 * GIB, file_bytes=GIB, folder_bytes=4 * GIB)
 _HEADERS = (".h", ".hpp")
 _DEFINE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _DEFINED_AS = re.compile(r"[A-Za-z0-9_.-]*", re.ASCII)
 
-# What of the package, beside the simulator, decides a sim ELF's bytes: what makes a generator's program a design (the
-# `aie` stand-in), what reads the design, and the figures these use.
-_DECIDING = (
-    "design",
-    "engine/contract.py",
-    "engine/layouts.py",
-    "hardware/limits.py",
-    "io/canonical.py",
-    "targets/sim",
-)
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """One compile of a build: command, flags, the source it begins with, and all sources it may include, by name.
+
+    `seen` is what enters the recipe: what the compiler sees of them. `shared` says that other builds have it too.
+    """
+
+    command: str
+    source: str
+    flags: tuple[str, ...]
+    sources: Mapping[str, bytes]
+    seen: Mapping[str, bytes]
+    shared: bool = True
+
+    @property
+    def step(self) -> Step:
+        """The unit as a step of a recipe."""
+        return Step(self.source, (self.command, *self.flags, self.source), self.seen)
 
 
 class Compiler:
@@ -42,34 +59,74 @@ class Compiler:
     def __init__(self, toolchain: SimToolchain, cache: Path, workdir: Path) -> None:
         """Take the toolchain, the folder of cached objects, and the folder of this build."""
         self.toolchain = toolchain
-        self.objects = ObjectCache(cache / "objects")
+        self.objects = ByteCache(cache / "objects", ".o")
+        self.seen = ByteCache(cache / "seen", ".json")
         self.workdir = workdir
         self.log = ""
 
-    def runtime(self) -> bytes:
-        """Return the object of the simulator's runtime."""
-        return self._cached("cc", "runtime/runtime.c", self.toolchain.runtime_flags, runtime_sources())
+    def runtime(self, sources: Mapping[str, bytes]) -> Unit:
+        """Return the unit of the simulator's runtime."""
+        return self._unit("cc", RUNTIME, self.toolchain.runtime_flags, _below("runtime/", sources))
 
-    def design(self, source: str) -> bytes:
-        """Return the object of a design's generated C."""
-        sources = {**runtime_sources(), "design.c": source.encode()}
-        return self.compile("cc", "design.c", (*self.toolchain.design_flags, "-Iruntime"), sources)
+    def design(self, source: str, sources: Mapping[str, bytes]) -> Unit:
+        """Return the unit of a design's generated C."""
+        flags = (*self.toolchain.design_flags, "-Iruntime")
+        runtime = _below("runtime/", sources)
+        # The C is one spelling already; what it includes is the same for all designs, macros too.
+        stub = {**runtime, DESIGN: f'#include "{HEADER}"\n'.encode()}
+        seen = {name: data for name, data in self.see("cc", DESIGN, (*flags, "-dD"), stub).items() if name != DESIGN}
+        return Unit(
+            "cc", DESIGN, flags, {**runtime, DESIGN: source.encode()}, {DESIGN: source.encode(), **seen}, shared=False
+        )
 
-    def kernel(self, kernel_root: Path, kernel: KernelObject) -> bytes:
-        """Return the object of a microkernel; raises `Refused` for a source or a define that cannot be."""
-        sources = {**runtime_sources(), **kernel_sources(kernel_root, kernel.source)}
+    def kernel(self, kernel: KernelObject, sources: Mapping[str, bytes]) -> Unit:
+        """Return the unit of a microkernel; raises `Refused` for a source or a define that cannot be."""
         defines = [_define(kernel, name, value) for name, value in sorted(kernel.defines.items())]
         folders = ("-Ikernels", "-Ikernels/host", "-Iruntime")
-        flags = (*self.toolchain.microkernel_flags, *defines, *folders)
-        return self._cached("c++", f"kernels/{kernel.source}", flags, sources)
+        return self._unit(
+            "c++", f"kernels/{kernel.source}", (*self.toolchain.microkernel_flags, *defines, *folders), sources
+        )
+
+    def _unit(self, command: str, source: str, flags: Sequence[str], sources: Mapping[str, bytes]) -> Unit:
+        return Unit(command, source, tuple(flags), sources, self.see(command, source, flags, sources))
+
+    def see(self, command: str, source: str, flags: Sequence[str], sources: Mapping[str, bytes]) -> Mapping[str, bytes]:
+        """Return what the compiler sees of each source that takes part in a compile, by name (`c_text.seen_texts`).
+
+        Where line numbers can enter the object, the sources themselves are returned.
+        """
+        key = self._key([command, *flags, source], {name: sha256_hex(data) for name, data in sources.items()})
+        packed = self.seen.get(key, lambda: _pack(self._preprocess(command, source, flags, sources)))
+        return {name: text.encode() for name, text in json.loads(packed).items()}
+
+    def _preprocess(
+        self, command: str, source: str, flags: Sequence[str], sources: Mapping[str, bytes]
+    ) -> Mapping[str, str]:
+        text = self._make(source, (command, *flags, "-E"), sources, "out.i").decode("utf-8", "replace")
+        texts = seen_texts(text, str(self.toolchain.zig.parent / "lib"))
+        if any(POSITIONS.search(one) for name, one in texts.items() if name != ELSEWHERE):
+            return {name: data.decode("utf-8", "replace") for name, data in sources.items()}
+        return texts
+
+    def compile(self, unit: Unit) -> bytes:
+        """Return the object of a unit, from the cache if another build made it."""
+        words = (unit.command, *unit.flags)
+        if not unit.shared:
+            return self._make(unit.source, words, unit.sources, "out.o")
+        key = self._key([*words, unit.source], {name: sha256_hex(data) for name, data in unit.seen.items()})
+        return self.objects.get(key, lambda: self._make(unit.source, words, unit.sources, "out.o"))
+
+    def _key(self, command: Sequence[str], inputs: Mapping[str, str]) -> str:
+        zig = self.toolchain.zig_sha256
+        return sha256_hex(canonical_json({"zig": zig, "command": list(command), "inputs": inputs}))
 
     def link(self, objects: Sequence[bytes], exports: str, name: str) -> Path:
         """Link objects to the shared object `name` in the build's folder and return its path."""
         try:
             with private_folder(self.workdir) as folder:
                 files = [f"{number}.o" for number in range(len(objects))]
-                _write(folder, {"exports.map": exports.encode(), **dict(zip(files, objects, strict=True))})
-                arguments = (*self.toolchain.link_flags, "--version-script=exports.map", "-o", name, *files)
+                _write(folder, {EXPORTS_FILE: exports.encode(), **dict(zip(files, objects, strict=True))})
+                arguments = (*self.toolchain.link_flags, f"--version-script={EXPORTS_FILE}", "-o", name, *files)
                 self._run("link", ("ld.lld", *arguments), folder)
                 return (folder / name).replace(self.workdir / name)
         except FileNotFoundError:
@@ -77,8 +134,8 @@ class Compiler:
         except OSError as error:
             raise storage_refusal(self.workdir, error) from error
 
-    def compile(self, command: str, source: str, flags: Sequence[str], sources: Mapping[str, bytes]) -> bytes:
-        """Compile one of `sources` (relative names and their bytes) and return the object.
+    def _make(self, source: str, words: Sequence[str], sources: Mapping[str, bytes], output: str) -> bytes:
+        """Run zig on one of `sources` (relative names and their bytes) and return what it leaves.
 
         The tool sees copies under relative names in a fresh folder: no path of this machine is known to it but that
         folder's, which is mapped away, and no source can change under it.
@@ -87,21 +144,12 @@ class Compiler:
             with private_folder(self.workdir) as folder:
                 _write(folder, sources)
                 mapped = f"-ffile-prefix-map={folder}=."
-                self._run(source, (command, *flags, mapped, source, "-o", "out.o"), folder)
-                return (folder / "out.o").read_bytes()
+                self._run(source, (*words, mapped, source, "-o", output), folder)
+                return (folder / output).read_bytes()
         except FileNotFoundError:
-            raise BuildFailed(f"{source}: zig {command} ended well and left no object") from None
+            raise BuildFailed(f"{source}: zig {words[0]} ended well and left no object") from None
         except OSError as error:
             raise storage_refusal(self.workdir, error) from error
-
-    def _cached(self, command: str, source: str, flags: Sequence[str], sources: Mapping[str, bytes]) -> bytes:
-        made_of = {
-            "zig": self.toolchain.zig_sha256,
-            "command": [command, *flags, source],
-            "sources": {name: sha256_hex(data) for name, data in sources.items()},
-        }
-        key = sha256_hex(canonical_json(made_of))
-        return self.objects.get(key, lambda: self.compile(command, source, flags, sources))
 
     def _run(self, what: str, arguments: Sequence[str], folder: Path) -> None:
         """Run zig; raise `BuildFailed` with its first error when it fails."""
@@ -129,18 +177,6 @@ class Compiler:
 def runtime_sources() -> dict[str, bytes]:
     """Return the C of the runtime, named `runtime/<file>`."""
     return _tree(_package() / "targets" / "sim" / "runtime", "runtime", (".c", ".h"))
-
-
-def package_sources() -> dict[str, bytes]:
-    """Return the Python modules that decide a sim ELF's bytes, by their names below the package."""
-    found: dict[str, bytes] = {}
-    for name in _DECIDING:
-        place = _package().joinpath(*name.split("/"))
-        if place.is_dir():
-            found |= _tree(place, name, (".py",))
-        elif place.is_file():
-            found[name] = place.read_bytes()
-    return found
 
 
 def kernel_sources(kernel_root: Path, source: str) -> dict[str, bytes]:
@@ -181,6 +217,14 @@ def _define(kernel: KernelObject, name: str, value: str) -> str:
     if not _DEFINE.fullmatch(name) or not _DEFINED_AS.fullmatch(value):
         raise refusal(f"{kernel.object_name}: define", expected="NAME=word", found=f"{name}={value}")
     return f"-D{name}={value}"
+
+
+def _below(prefix: str, sources: Mapping[str, bytes]) -> dict[str, bytes]:
+    return {name: data for name, data in sources.items() if name.startswith(prefix)}
+
+
+def _pack(texts: Mapping[str, str]) -> bytes:
+    return canonical_json(dict(texts))
 
 
 def _write(folder: Path, files: Mapping[str, bytes]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,8 +10,9 @@ from elfkiln.design.model import Design
 from elfkiln.errors import Refused, refusal
 from elfkiln.families.family import KernelObject
 from elfkiln.io.canonical import sha256_hex
+from elfkiln.store.recipe import Step
 from elfkiln.targets.sim.c_source import c_source, version_script
-from elfkiln.targets.sim.compiler import Compiler
+from elfkiln.targets.sim.compiler import EXPORTS_FILE, Compiler, Unit, kernel_sources, runtime_sources
 from elfkiln.targets.sim.lower_design import lower
 from elfkiln.targets.sim.note import note_of
 from elfkiln.targets.sim.zig_toolchain import SimToolchain
@@ -27,6 +28,61 @@ class BuiltElf:
     log: str
 
 
+@dataclass(frozen=True, slots=True)
+class SimUnits:
+    """What the ELF of one design is compiled from, in the order it is linked, and the names it exports."""
+
+    units: tuple[Unit, ...]
+    exports: str
+    link_flags: tuple[str, ...]
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """The steps of the recipe: every compile, then the link."""
+        link = Step(
+            "elf",
+            ("ld.lld", *self.link_flags, f"--version-script={EXPORTS_FILE}"),
+            {EXPORTS_FILE: self.exports.encode()},
+        )
+        return (*(unit.step for unit in self.units), link)
+
+
+def sim_sources(kernel_root: Path, kernels: Iterable[KernelObject]) -> dict[str, bytes]:
+    """Read the runtime, the microkernels and their headers: `runtime/...` and `kernels/...`, each once.
+
+    Raises `Refused` naming a microkernel source that is not there.
+    """
+    found = runtime_sources()
+    for source in dict.fromkeys(kernel.source for kernel in kernels):
+        found |= kernel_sources(kernel_root, source)
+    return found
+
+
+def units_of(
+    design: Design,
+    digest: str,
+    kernels: Sequence[KernelObject],
+    sources: Mapping[str, bytes],
+    compiler: Compiler,
+) -> SimUnits:
+    """Return what the ELF of a design is made of; `digest` is that of the design's text, for the ELF's note.
+
+    `kernels` are the microkernel objects that the design's `link_with` names, `sources` what `sim_sources` read. Raises
+    `Refused` for a design or a microkernel that no ELF can be made of. A design that is wrong in what it does is taken:
+    running it says what is wrong.
+    """
+    linked = _linked_kernels(design, kernels)
+    machine = lower(design)
+    source = c_source(machine, note_of(design, digest, compiler.toolchain.cpu))
+    units = (
+        compiler.design(source, sources),
+        compiler.runtime(sources),
+        *(compiler.kernel(kernel, sources) for kernel in linked),
+    )
+    exports = version_script([sequence.symbol for sequence in machine.sequences])
+    return SimUnits(units, exports, compiler.toolchain.link_flags)
+
+
 def build_sim_elf(
     design_text: str,
     kernels: Sequence[KernelObject],
@@ -38,11 +94,9 @@ def build_sim_elf(
 ) -> BuiltElf:
     """Build the ELF of a design (generic MLIR) in `workdir` and return it.
 
-    `kernels` are the microkernel objects that the design's `link_with` names, with sources below `kernel_root`.
     Objects of the runtime and the microkernels are kept in `cache` by the digest of what they are made of. The bytes
-    depend on the design, the sources and the toolchain alone. Raises `Refused` for a design or a microkernel that no
-    ELF can be made of and `BuildFailed`, with the first error, when a tool fails. A design that is wrong in what it
-    does still builds: running it says what is wrong.
+    depend on the design, the sources and the toolchain alone. Raises `Refused` as `units_of` does and `BuildFailed`,
+    with the first error, when a tool fails.
     """
     from elfkiln.design.reader import read_design
 
@@ -68,17 +122,14 @@ def build_design(
     workdir: Path,
 ) -> BuiltElf:
     """Build the ELF of a design that was read before; `digest` is that of its text, for the ELF's note."""
-    linked = _linked_kernels(design, kernels)
-    machine = lower(design)
-    source = c_source(machine, note_of(design, digest, toolchain.cpu))
     compiler = Compiler(toolchain, cache, workdir)
-    objects = [
-        compiler.design(source),
-        compiler.runtime(),
-        *(compiler.kernel(kernel_root, kernel) for kernel in linked),
-    ]
-    path = compiler.link(objects, version_script([sequence.symbol for sequence in machine.sequences]), ELF_NAME)
-    return BuiltElf(path, compiler.log)
+    units = units_of(design, digest, kernels, sim_sources(kernel_root, kernels), compiler)
+    return BuiltElf(link_units(units, compiler), compiler.log)
+
+
+def link_units(units: SimUnits, compiler: Compiler) -> Path:
+    """Compile every unit and link the objects; return the ELF's path."""
+    return compiler.link([compiler.compile(unit) for unit in units.units], units.exports, ELF_NAME)
 
 
 def _linked_kernels(design: Design, kernels: Sequence[KernelObject]) -> list[KernelObject]:

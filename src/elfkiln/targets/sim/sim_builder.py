@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
-from elfkiln.engine.artifact_name import ArtifactName
 from elfkiln.families.family import RenderedGenerator
+from elfkiln.io.canonical import sha256_hex
 from elfkiln.project import Project
+from elfkiln.store.recipe import make_recipe
 from elfkiln.store.toolchain_lock import TargetPin
 from elfkiln.targets.sim.zig_toolchain import SimToolchain
-from elfkiln.targets.target import Built
+from elfkiln.targets.target import Built, Inputs, OpenedElf, Say, Sources, silent
 
 LINT_NAME = "sim"
 """Whose rules of lint a design must pass before it is compiled."""
@@ -25,7 +25,6 @@ class SimBuilder:
         self.pin = pin
         self.toolchain = SimToolchain.from_pin(pin)
         self.toolchain.check_versions()
-        self._sources: dict[tuple[str, ...], Mapping[str, str]] = {}
 
     def describe(self) -> str:
         """Return e.g. `zig 0.17.1, x86_64_v3`."""
@@ -40,38 +39,44 @@ class SimBuilder:
         self.toolchain.check()
         return self.toolchain
 
-    def sources(self, generator: RenderedGenerator) -> Mapping[str, str]:
-        """Return the digests of the microkernels, the host header, the runtime and what reads the design."""
-        from elfkiln.targets.sim.source_digests import source_digests
+    def sources(self, generator: RenderedGenerator) -> Sources:
+        """Read the microkernels, their headers and the runtime."""
+        from elfkiln.targets.sim.make_elf import sim_sources
 
-        # One answer per set of sources for the life of a builder: a build sees one state of the files.
-        key = tuple(kernel.source for kernel in generator.kernels)
-        if key not in self._sources:
-            self._sources[key] = source_digests(self.project.kernels, generator.kernels)
-        return self._sources[key]
+        return Sources(sim_sources(self.project.kernels, generator.kernels))
 
-    def build(self, generator: RenderedGenerator, workdir: Path) -> Built:
-        """Run the generator, lint the design and compile what executes it."""
+    def inputs(self, generator: RenderedGenerator, sources: Sources, workdir: Path, say: Say = silent) -> Inputs:
+        """Run the generator and print the C of its design."""
         from elfkiln.design.reader import read_design
         from elfkiln.design.run_generator import run_generator
-        from elfkiln.lint.gate import pass_lint
-        from elfkiln.targets.sim.make_elf import build_sim_elf
+        from elfkiln.targets.sim.compiler import Compiler
+        from elfkiln.targets.sim.make_elf import units_of
 
         toolchain = self.checked_toolchain()
-        design = run_generator(generator.text, workdir=workdir)
-        warnings = pass_lint(read_design(design), LINT_NAME)
-        built = build_sim_elf(
-            design,
-            generator.kernels,
-            kernel_root=self.project.kernels,
-            toolchain=toolchain,
-            cache=self.project.cache,
-            workdir=workdir,
-        )
-        return Built(built.path, design, "".join(f"{line}\n" for line in warnings) + built.log)
+        say("run")
+        text = run_generator(generator.text, workdir=workdir)
+        say("design")
+        design = read_design(text)
+        compiler = Compiler(toolchain, self.project.cache, workdir)
+        units = units_of(design, sha256_hex(text.encode()), generator.kernels, sources.files, compiler)
+        recipe = make_recipe(self.pin.name, {"zig": toolchain.zig_sha256}, units.steps)
+        return Inputs(recipe, units.steps, text, (design, units, compiler))
 
-    def check(self, elf: Path, name: ArtifactName | None, sealed: tuple[tuple[int, int], ...]) -> None:
-        """Check class, machine, exported symbols and metadata against the name or the sealed geometries."""
+    def compile(self, inputs: Inputs, workdir: Path, say: Say = silent) -> Built:
+        """Lint the design, compile what executes it, and link."""
+        from elfkiln.lint.gate import pass_lint
+        from elfkiln.targets.sim.make_elf import link_units
+
+        design, units, compiler = inputs.work
+        say("lint")
+        warnings = pass_lint(design, LINT_NAME)
+        say("compile")
+        compiler.workdir = workdir
+        elf = link_units(units, compiler)
+        return Built(elf, "".join(f"{line}\n" for line in warnings) + compiler.log)
+
+    def open(self, elf: Path) -> OpenedElf:
+        """Check class, machine, exported symbols and metadata."""
         from elfkiln.targets.sim.sim_elf import read_sim_elf
 
-        read_sim_elf(elf).check(name, sealed)
+        return read_sim_elf(elf)
