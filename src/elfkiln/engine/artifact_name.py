@@ -54,7 +54,16 @@ class ArtifactName:
 
     def __str__(self) -> str:
         """Return the file name."""
-        return f"full_i8_{self.role}_K{self.K}_N{self.N}{self.tag}{'_m16' if self.m16 else ''}.elf"
+        return f"full_i8_{self.role}_{self.shape}.elf"
+
+    @property
+    def shape(self) -> str:
+        """What names share that may have one ELF: all of the name but the role.
+
+        >>> ArtifactName("G", 5120, 17408, "_b8").shape == ArtifactName("U", 5120, 17408, "_b8").shape
+        True
+        """
+        return f"K{self.K}_N{self.N}{self.tag}{'_m16' if self.m16 else ''}"
 
     @property
     def M(self) -> int:

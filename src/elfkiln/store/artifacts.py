@@ -27,6 +27,7 @@ GENERATOR_TYPE = "application/vnd.elfkiln.generator.python"
 LOG_TYPE = "text/plain"
 EMPTY_CONFIG_TYPE = "application/vnd.oci.empty.v1+json"
 COLUMNS = "dev.elfkiln.columns"
+SHAPE = "dev.elfkiln.shape"
 SEALED = "dev.elfkiln.sealed"
 
 
@@ -34,7 +35,8 @@ SEALED = "dev.elfkiln.sealed"
 class Artifact:
     """One stored artifact: digests (hex) of its ELF, recipe, design and manifest, the ELF's size, and its shape.
 
-    `columns` are those of the array that the ELF takes, `sealed` the (K, N) of a sealed one.
+    `columns` are those of the array that the ELF takes, `shape` what its names say of the GEMM, `sealed` the (K, N) of
+    a sealed one, whose names say nothing.
     """
 
     recipe: str
@@ -43,6 +45,7 @@ class Artifact:
     design: str
     manifest: str
     columns: int
+    shape: str
     sealed: tuple[tuple[int, int], ...] = ()
     inputs: tuple[str, ...] = ()
 
@@ -58,6 +61,7 @@ class Made:
     generator: str
     log: str
     columns: int
+    shape: str
     sealed: tuple[tuple[int, int], ...] = ()
 
 
@@ -69,6 +73,8 @@ def put_artifact(store: Store, made: Made) -> Artifact:
     layers = [descriptor_of(store, digests[1], ELF_TYPE), descriptor_of(store, digests[2], DESIGN_TYPE)]
     layers += [descriptor_of(store, digest, INPUT_TYPE) for digest in sorted(inputs)]
     annotations = {COLUMNS: str(made.columns)}
+    if made.shape:
+        annotations[SHAPE] = made.shape
     if made.sealed:
         annotations[SEALED] = " ".join(f"{K}x{N}" for K, N in sorted(made.sealed))
     manifest = store.add_manifest(
@@ -202,6 +208,7 @@ def artifact_of(manifest: dict[str, Any], descriptor: Descriptor) -> Artifact:
             design=parse_digest(design["digest"]),
             manifest=descriptor.digest,
             columns=int(annotations[COLUMNS]),
+            shape=str(annotations.get(SHAPE, "")),
             sealed=tuple(_pair(text) for text in annotations.get(SEALED, "").split()),
             inputs=tuple(
                 parse_digest(layer["digest"]) for layer in manifest["layers"] if layer["mediaType"] == INPUT_TYPE

@@ -88,7 +88,7 @@ def check_clashes(registry: Registry) -> None:
                 )
 
 
-def shape_of(key: str) -> object:
+def shape_of(key: str) -> str:
     """Return what two keys must share to share bytes: K, N, tag and M, or a sealed ELF's file name.
 
     Two models of one decode set have one sealed ELF; which geometries it holds is in its own metadata.
@@ -99,8 +99,7 @@ def shape_of(key: str) -> object:
         model, _, file_name = key.partition("/")
         checked_model_name(model)
         return bare_elf_name(file_name, f"registry key {key}")
-    name = ArtifactName.parse(key)
-    return (name.K, name.N, name.tag, name.m16)
+    return ArtifactName.parse(key).shape
 
 
 def load_registry(path: Path) -> Registry:

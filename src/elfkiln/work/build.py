@@ -19,6 +19,7 @@ from elfkiln.io.workspace import build_parent, private_folder, sweep
 from elfkiln.models.catalogue import every_requirement
 from elfkiln.models.requirement import RequirementSet
 from elfkiln.project import Project
+from elfkiln.store.agreement import require_agreement
 from elfkiln.store.artifacts import Artifact, Made, find_artifact, put_artifact, recipe_ref
 from elfkiln.store.blobs import Store
 from elfkiln.store.recipe import Recipe, differing_inputs
@@ -228,8 +229,16 @@ class _Run:
         return True
 
     def _registered(self, job: Job, recipe: str) -> list[Entry]:
-        """Return the entries of the job's names if all are of this recipe and every byte of theirs verifies."""
-        entries = [entry for key, _ in job.wanted if (entry := self.registered.get(key)) and entry.recipe == recipe]
+        """Return the entries of the job's names if all are of this recipe and every byte of theirs verifies.
+
+        Raises `Differs` for an entry of this recipe that contradicts its manifest.
+        """
+        entries = []
+        for key, _ in job.wanted:
+            entry = self.registered.get(key)
+            if entry is not None and entry.recipe == recipe:
+                require_agreement(self.store, self.builder.pin.name, key, entry)
+                entries.append(entry)
         digests = {digest for e in entries for digest in (e.elf, e.manifest, e.design, e.recipe)}
         return entries if len(entries) == len(job.wanted) and all(map(self.store.holds, digests)) else []
 
@@ -330,7 +339,17 @@ def obtain(
         data = result.elf.read_bytes()
         check_names(builder, job, result.elf)
         refuse_drift(job, recipe.digest, sha256_hex(data), registered)
-        made = Made(recipe, inputs.steps, data, inputs.design, job.generator.text, result.log, job.columns, job.sealed)
+        made = Made(
+            recipe,
+            inputs.steps,
+            data,
+            inputs.design,
+            job.generator.text,
+            result.log,
+            job.columns,
+            job.shape,
+            job.sealed,
+        )
         return Obtained(put_artifact(store, made), built=True)
 
 

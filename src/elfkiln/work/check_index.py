@@ -24,7 +24,7 @@ from elfkiln.work.answers import answer_bytes, answer_name, inputs_of
 from elfkiln.work.asked import Asked, asked_by_model
 from elfkiln.work.diagnose import sealed_fault
 from elfkiln.work.fast_check import NO_DIGEST, Row, Wanted
-from elfkiln.work.jobs import entry_of, registered_problem, registry_key
+from elfkiln.work.jobs import entry_of, registry_key, served_problem
 
 MODEL_FILES = (PLAN_FILE, ROLES_FILE, contract.DECISION_FILE)
 _TRIES = 6
@@ -78,7 +78,9 @@ def _inputs(project: Project, models: Sequence[str], now_ns: int) -> tuple[list[
     def below(path: Path) -> str:
         return os.path.relpath(path, root)
 
-    shared = inputs_of(root, [below(project.registry_file), below(project.lock_file)], ["."], now_ns)
+    # The store's index changes with its manifests, against which entries are held.
+    files = [below(path) for path in (project.registry_file, project.lock_file, project.store / "index.json")]
+    shared = inputs_of(root, files, ["."], now_ns)
     own = [
         inputs_of(root, [below(project.plans / model / name) for name in MODEL_FILES], (), now_ns) for model in models
     ]
@@ -109,14 +111,15 @@ def _rows(project: Project, asked: Asked, entries: Mapping[str, Entry], kernels:
     for candidates in walk_candidates(asked.plan, asked.wanted, Path(), directory):
         need = candidates.requirement
         entry = entry_of(entries, asked.wanted, need)
-        problem = registered_problem(need, entry)
+        key = registry_key(asked.wanted, need)
+        problem = served_problem(store, asked.target, key, need, entry)
         examined = True
         if need.name is None and entry is not None and problem is None:
             examined = store.holds(entry.elf)
             problem = sealed_fault(asked.target, store.path(entry.elf), need.sealed) if examined else None
         rows.append(
             Row(
-                registry_key(asked.wanted, need),
+                key,
                 entry.elf if entry else NO_DIGEST,
                 str(entry.size if entry else 0),
                 problem or "",

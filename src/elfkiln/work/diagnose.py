@@ -12,7 +12,7 @@ from elfkiln.targets.kinds import MAX_ELF_BYTES
 from elfkiln.targets.table import open_elf
 from elfkiln.work.answers import look_at
 from elfkiln.work.fast_check import NO_DIGEST, Row, other_bytes
-from elfkiln.work.gaps import Gap
+from elfkiln.work.gaps import Gap, kind_of
 
 
 def diagnose(row: Row, target: str, opened: str, later: list[str], state: str) -> Gap | None:
@@ -28,7 +28,7 @@ def diagnose(row: Row, target: str, opened: str, later: list[str], state: str) -
 
     if state == row.digest:
         problem = row.problem or _fault(row, target, opened)
-        return gap("wrong geometry", problem, state) if problem else None
+        return gap(kind_of(problem), problem, state) if problem else None
     right = next((place for place in later if expected and look_at(place, row.size) == expected), None)
     if right is not None:
         detail = f"the registered file is {right}, but the engine opens this one first; remove it"

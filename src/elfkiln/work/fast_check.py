@@ -19,7 +19,7 @@ import sys
 
 from elfkiln.project import BLOBS, STORE, find_root, is_checkout, models_below
 from elfkiln.work.answers import Proof, answer_name, look_at, look_at_all, read_answer
-from elfkiln.work.gaps import CheckedSet, CheckReport, Gap
+from elfkiln.work.gaps import CheckedSet, CheckReport, Gap, kind_of
 
 KEYS = ("model", "layout", "target", "dir", "root")
 NO_DIGEST = "-"
@@ -132,7 +132,7 @@ def _stored(row: Row, target: str, state: str) -> Gap | None:
     if row.digest == NO_DIGEST:
         return Gap(row.key, row.path, "not registered", f"not in registry.yaml for target {target}")
     if row.problem:
-        return Gap(row.key, row.path, "wrong geometry", row.problem, row.digest)
+        return Gap(row.key, row.path, kind_of(row.problem), row.problem, row.digest)
     if state == row.digest:
         return None
     blob = f"blob sha256:{row.digest}"

@@ -18,10 +18,20 @@ if TYPE_CHECKING:
         "wrong geometry",
         "shadowed",
         "untrusted",
+        "wrong entry",
     ]
 
 SCHEMA = "elfkiln-check-missing/1"
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_@%+=:,./-")
+
+
+def kind_of(problem: str) -> Kind:
+    """Return the kind of a problem with what is registered: the entry itself is wrong, or stands for another ELF.
+
+    >>> kind_of("registry.yaml: sim/a.elf: size: expected 1, found 2"), kind_of("expected 8 columns")
+    ('wrong entry', 'wrong geometry')
+    """
+    return "wrong entry" if problem.startswith("registry.yaml: ") else "wrong geometry"
 
 
 class Gap:

@@ -11,6 +11,8 @@ from elfkiln.families.family import DesignRequest, RenderedGenerator, render, re
 from elfkiln.io.canonical import canonical_json, sha256_hex
 from elfkiln.models.requirement import Requirement, RequirementSet
 from elfkiln.project import Project
+from elfkiln.store.agreement import entry_fault
+from elfkiln.store.blobs import Store
 from elfkiln.store.recipe import Recipe
 from elfkiln.store.registry import Entry
 from elfkiln.targets.target import Builder
@@ -37,6 +39,12 @@ class Job:
     def columns(self) -> int:
         """The array columns of its ELF."""
         return self.wanted[0][1].columns
+
+    @property
+    def shape(self) -> str:
+        """What all its names share; empty for a sealed ELF, whose name says nothing."""
+        name = self.wanted[0][1].name
+        return "" if name is None else name.shape
 
     @property
     def sealed(self) -> tuple[tuple[int, int], ...]:
@@ -93,6 +101,12 @@ def registered_problem(need: Requirement, entry: Entry | None) -> str | None:
 
 def _geometries(pairs: tuple[tuple[int, int], ...]) -> str:
     return " ".join(f"{K}x{N}" for K, N in sorted(pairs)) or "no sealed geometry"
+
+
+def served_problem(store: Store, target: str, key: str, need: Requirement, entry: Entry | None) -> str | None:
+    """Return why a registered artifact does not serve: it is not the one asked for, or not what its manifest says."""
+    problem = registered_problem(need, entry)
+    return entry_fault(store, target, key, entry) if problem is None and entry is not None else problem
 
 
 def generator_of(project: Project, requirements: RequirementSet, requirement: Requirement) -> RenderedGenerator:

@@ -11,9 +11,11 @@ from elfkiln.errors import EXIT_DIFFERS, EXIT_DONE, Differs
 from elfkiln.models.requirement import RequirementSet
 from elfkiln.models.set_digest import set_digest
 from elfkiln.project import Project
+from elfkiln.store.agreement import entry_fault
+from elfkiln.store.blobs import Store
 from elfkiln.store.registry import Entry, load_registry, shape_of
 from elfkiln.work.asked import Asked
-from elfkiln.work.jobs import entry_of, registered_problem, registry_key
+from elfkiln.work.jobs import entry_of, registry_key, served_problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +60,11 @@ def lookup_set(
     """Return one row per name of the set, in its order; `entries` is the registry's part where it is read already."""
     if entries is None:
         entries = load_registry(project.registry_file).entries(target)
-    found = ((need, entry_of(entries, wanted, need)) for need in wanted.requirements)
+    store = Store(project.store)
+    found = ((need, registry_key(wanted, need), entry_of(entries, wanted, need)) for need in wanted.requirements)
     return tuple(
-        Found(target, need.path, registry_key(wanted, need), entry, registered_problem(need, entry))
-        for need, entry in found
+        Found(target, need.path, key, entry, served_problem(store, target, key, need, entry))
+        for need, key, entry in found
     )
 
 
@@ -134,11 +137,16 @@ def lookup_glob(project: Project, target: str, pattern: str) -> tuple[Found, ...
     entries = load_registry(project.registry_file).entries(target)
     if not any(letter in pattern for letter in "*?["):
         shape_of(pattern)
-        return (Found(target, pattern, pattern, entries.get(pattern)),)
+        return (_found(project, target, pattern, entries.get(pattern)),)
     keys = [key for key in sorted(entries) if fnmatch.fnmatchcase(key, pattern)]
     if not keys:
         raise Differs(f"lookup {pattern}: none of {len(entries)} names registered for target {target} fits")
-    return tuple(Found(target, key, key, entries[key]) for key in keys)
+    return tuple(_found(project, target, key, entries[key]) for key in keys)
+
+
+def _found(project: Project, target: str, key: str, entry: Entry | None) -> Found:
+    fault = None if entry is None else entry_fault(Store(project.store), target, key, entry)
+    return Found(target, key, key, entry, fault)
 
 
 def lookup_exit_code(rows: tuple[Found, ...]) -> int:

@@ -31,7 +31,7 @@ from elfkiln.targets.npu2.device.series import (
     write_trial,
 )
 from elfkiln.targets.table import TARGETS, target_named
-from elfkiln.work.jobs import entry_of, registered_problem
+from elfkiln.work.jobs import entry_of, registry_key, served_problem
 from elfkiln.work.predict import predict_design
 from elfkiln.work.verify import SEED, inputs
 
@@ -99,7 +99,8 @@ def _cases(
         if entry is None:
             missing.append(need.file_name)
             continue
-        problem = registered_problem(need, entry) or store.problem(entry.elf)
+        key = registry_key(wanted, need)
+        problem = served_problem(store, target, key, need, entry) or store.problem(entry.elf)
         if problem is not None:
             raise Differs(f"{need.file_name}: {problem}")
         found.setdefault(entry.elf, (entry, need, []))[2].append(need.file_name)

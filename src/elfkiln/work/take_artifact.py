@@ -8,7 +8,7 @@ passed nothing bears a name.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any, Protocol
 
@@ -17,6 +17,7 @@ from elfkiln.errors import Differs, Refused, refusal
 from elfkiln.io.canonical import sha256_hex
 from elfkiln.io.files import storage_refusal
 from elfkiln.io.strict_json import parse_strict_json
+from elfkiln.store.agreement import disagreement
 from elfkiln.store.artifacts import Artifact, artifact_of, recipe_ref
 from elfkiln.store.blobs import MANIFEST_TYPE, Descriptor, Store, parse_digest
 from elfkiln.store.registry import Entry
@@ -101,13 +102,7 @@ def check_elf(store: Store, target: str, artifact: Artifact, names: Mapping[str,
 
 
 def _compare(key: str, entry: Entry, artifact: Artifact) -> None:
-    pairs: Iterable[tuple[str, object, object]] = (
-        ("elf", entry.elf, artifact.elf),
-        ("size", entry.size, artifact.size),
-        ("recipe", entry.recipe, artifact.recipe),
-        ("design", entry.design, artifact.design),
-        ("manifest", entry.manifest, artifact.manifest),
-    )
-    for field, expected, found in pairs:
-        if expected != found:
-            raise Differs(f"{key}: {field}: expected {expected} (as the set says), found {found} in its manifest")
+    found = disagreement(key, entry, artifact)
+    if found is not None:
+        field, says, has = found
+        raise Differs(f"{key}: {field}: expected {has} (as the set says), found {says} in its manifest")
