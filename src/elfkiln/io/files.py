@@ -48,13 +48,18 @@ def write_atomic(
     writable; the old file then stands untouched. So does what is no file: a device, pipe or folder would be replaced
     by one, and a symbolic link is neither followed nor replaced.
     """
-    with writing_atomic(path, scratch=scratch, mode=mode, check=check) as stream:
+    with writing_atomic(path, scratch=scratch, mode=mode, check=check, sync_parent=sync_parent) as stream:
         stream.writelines([data] if isinstance(data, bytes) else data)
 
 
 @contextlib.contextmanager
 def writing_atomic(
-    path: Path, *, scratch: Path | None = None, mode: int = 0o644, check: Callable[[], None] | None = None
+    path: Path,
+    *,
+    scratch: Path | None = None,
+    mode: int = 0o644,
+    check: Callable[[], None] | None = None,
+    sync_parent: bool = True,
 ) -> Iterator[IO[bytes]]:
     """Yield a stream whose bytes become `path` when the block ends well, as those of `write_atomic` do."""
     try:
