@@ -12,6 +12,7 @@ FAMILY = PanelFamily(
     template="n1_blocked.py.j2",
     stem="mm",
     source="mm_i8.cc",
+    entry="matmul_i8_i32",
     tile_bytes=TILE_K * TILE_N,
     most_weight=INT8_MOST,
 )

@@ -1,31 +1,22 @@
-"""Family row_major, no tag: int8 weights row by row, as the host has them; the taps cut the tiles out."""
+"""Family row_major, no tag: int8 weights row by row, as the host has them; a mem tile blocks the tiles."""
 
 from __future__ import annotations
 
 from elfkiln.engine.contract import TILE_K, TILE_N
-from elfkiln.hardware.limits import SHIM
 
-from .panel_gemm import INT8_MOST, MMUL, PanelFamily, Shape, Tap
-
-TILES_A_TASK = SHIM.iterations * MMUL // TILE_K
-"""K tiles one task can cut out of B: its iteration steps over blocks of 8 rows and counts to 64."""
-
-TASKS_QUEUED = 3
-"""Tasks of B that wait or run on one channel at once."""
+from .panel_gemm import INT8_MOST, MMUL, Dims, PanelFamily, Shape, Tap
 
 
 def _b_tap(shape: Shape, tile_bytes: int) -> Tap:
+    """Return the tap of a column panel: rows in runs of n bytes, 8 to a step: N up to 524,288 fits its field."""
     del tile_bytes
-    blocks = min(TILES_A_TASK, shape.k_tiles) * (shape.k // MMUL)
-    last_task = (shape.k_tiles - 1) // TILES_A_TASK * TILES_A_TASK * shape.k
-    return Tap(
-        "B",
-        1,
-        (blocks, shape.n // MMUL, MMUL, MMUL),
-        (MMUL * shape.N, MMUL, shape.N, 1),
-        last_offset=last_task * shape.N + shape.N - shape.n,
-        queued=TASKS_QUEUED,
-    )
+    sizes = (1, shape.K // MMUL, MMUL, shape.n)
+    return Tap("B", 1, sizes, (0, MMUL * shape.N, shape.N, 1), last_offset=shape.N - shape.n)
+
+
+def _b_blocks(shape: Shape, tile_bytes: int) -> Dims:
+    del tile_bytes
+    return (shape.k // MMUL, MMUL * shape.n), (shape.n // MMUL, MMUL), (MMUL, shape.n), (MMUL, 1)
 
 
 FAMILY = PanelFamily(
@@ -34,8 +25,9 @@ FAMILY = PanelFamily(
     template="row_major.py.j2",
     stem="mm",
     source="mm_i8.cc",
+    entry="matmul_i8_i32",
     tile_bytes=TILE_K * TILE_N,
     most_weight=INT8_MOST,
     b_tap=_b_tap,
-    values={"tiles_a_task": TILES_A_TASK, "tasks_queued": TASKS_QUEUED},
+    b_blocks=_b_blocks,
 )

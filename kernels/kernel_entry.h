@@ -1,4 +1,4 @@
-// What every microkernel starts with: the entry declaration and the loop hints.
+// What every microkernel starts with: the entry declaration and the loop hint.
 //
 // A microkernel is an extern "C" function over objects of FIFOs. ELFKILN_ENTRY says what it does with each argument, in
 // order. The array has no use for that, so the macro is empty there; the simulator checks every call against it.
@@ -33,12 +33,12 @@ constexpr elfkiln_declaration elfkiln_declare(const elfkiln_access (&accesses)[N
 
 #endif
 
-// Peano pipelines a loop in software when it knows that it turns often enough; a false number is undefined behaviour.
+// Peano unrolls a loop only so far by itself; the host's compiler needs no word.
 #ifdef __AIECC__
 #define ELFKILN_PRAGMA(text) _Pragma(#text)
-#define ELFKILN_TURNS_AT_LEAST(count) ELFKILN_PRAGMA(clang loop min_iteration_count(count))
+#define ELFKILN_UNROLL(times) ELFKILN_PRAGMA(clang loop unroll_count(times))
 #else
-#define ELFKILN_TURNS_AT_LEAST(count)
+#define ELFKILN_UNROLL(times)
 #endif
 
 #endif

@@ -35,8 +35,12 @@ def test_a_width_that_is_no_whole_tiles_has_no_columns(N):
 
 
 def test_rows_never_exceed_columns_and_divide_the_row_tiles():
-    assert [rows_for(columns, m16=False) for columns in range(2, 9)] == [2, 2, 4, 4, 4, 4, 4]
-    assert {rows_for(columns, m16=True) for columns in range(2, 9)} == {1}
+    for layout in ("rm", "b8", "pb16i", "t2s"):
+        assert [rows_for(columns, layout, m16=False) for columns in range(2, 9)] == [2, 2, 4, 4, 4, 4, 4]
+    # Packed tiles are shared out by 32 columns; of the other layouts one row has all there is at 16 rows of A.
+    assert [rows_for(columns, "pb16i", m16=True) for columns in range(2, 9)] == [2, 2, 4, 4, 4, 4, 4]
+    for layout in ("rm", "b8", "t2s"):
+        assert {rows_for(columns, layout, m16=True) for columns in range(2, 9)} == {1}
 
 
 @pytest.mark.parametrize(

@@ -74,21 +74,21 @@ def test_an_unknown_tag(tag):
         ("", 16, "mm_16x64x128.o", "mm_i8.cc"),
         ("_b8", 128, "mm_32x64x128.o", "mm_i8.cc"),
         ("_b8", 16, "mm_16x64x128.o", "mm_i8.cc"),
-        ("_pb16i", 128, "mm_pb16i_32x64x128.o", "mm_pb16i.cc"),
-        ("_pb16i", 16, "mm_pb16i_16x64x128.o", "mm_pb16i.cc"),
+        ("_pb16i", 128, "mm_pb16i_32x256x128.o", "mm_pb16i.cc"),
+        ("_pb16i", 16, "mm_pb16i_16x64x32.o", "mm_pb16i.cc"),
     ],
 )
 def test_the_microkernel_of_a_design(tag, M, name, source):
     result = render(ROOT, replace(LEGAL, tag=tag, M=M))
-    m = "16" if M == 16 else "32"
-    assert result.kernels == (KernelObject(name, source, {"DIM_M": m, "DIM_K": "64", "DIM_N": "128"}),)
+    m, k, n = name.removesuffix(".o").rsplit("_", 1)[1].split("x")
+    assert result.kernels == (KernelObject(name, source, {"DIM_M": m, "DIM_K": k, "DIM_N": n}),)
     assert f'KERNEL = "{name}"' in result.text
 
 
 def test_the_microkernel_of_the_sealed_program():
     result = render_sealed(ROOT, "_pb16i", [(5120, 6144), (6144, 5120)], 8)
-    defines = {"DIM_M": "16", "DIM_K": "64", "DIM_N": "128"}
-    assert result.kernels == (KernelObject("mm_pb16i_16x64x128.o", "mm_pb16i.cc", defines),)
+    defines = {"DIM_M": "16", "DIM_K": "64", "DIM_N": "32"}
+    assert result.kernels == (KernelObject("mm_pb16i_16x64x32.o", "mm_pb16i.cc", defines),)
 
 
 @pytest.mark.parametrize(
@@ -112,12 +112,20 @@ def test_the_microkernel_of_the_sealed_program():
         ({"M": 8}, "M: expected 16, or a multiple of 32 (rule M % (rows*m) == 0), found 8"),
         ({"M": 8192}, "M: expected at most 4096 (rule M <= 4096), found 8192"),
         ({"K": 131072}, "largest sum of products: expected at most 2147483647 (rule K * 128 * 128 < 2^31)"),
-        ({"N": 131072 + 1024, "K": 64}, "tap of C: stride in words: expected 1..1048576, found 1056768"),
-        ({"tag": "", "N": 131072 + 1024, "K": 64}, "row_major 128x64x132096: tap of C: stride in words"),
-        ({"K": 130048, "N": 17408}, "bytes of B: expected at most 2147483647"),
+        (
+            {"N": 2**20 + 1024, "K": 64, "M": 16},
+            "tap of C: stride in words: expected 1..1048576 (rule tap-stride), found",
+        ),
+        # Rows of B in steps of 8: their stride reaches its field before that of C's rows does.
+        (
+            {"tag": "", "N": 2**19 + 1024, "K": 64},
+            "row_major 128x64x525312: tap of B: stride in words: expected 1..1048576 (rule tap-stride), found 1050624",
+        ),
+        ({"N": 2**22, "K": 64}, "bytes of C: expected at most 2147483647 (rule tap-long), found 2147483648"),
+        ({"K": 130048, "N": 17408}, "bytes of B: expected at most 2147483647 (rule tap-long)"),
         (
             {"tag": "_pb16i", "K": 4194304 + 64, "N": 256, "columns": 2},
-            "tap of A: stride in words: expected 1..1048576",
+            "tap of A: stride in words: expected 1..1048576 (rule tap-stride)",
         ),
         ({"tag": "_pb16i", "K": 2**24, "N": 256, "columns": 2}, "rule K * 128 * 1 < 2^31"),
     ],
@@ -146,17 +154,20 @@ def test_nothing_is_rendered_for_an_illegal_geometry(monkeypatch):
 
 
 def test_the_largest_legal_geometries():
-    """The last K below 2^31 / 128 / 128, the last N whose rows of C a stride reaches, and the last M."""
-    for changes in ({"K": 131008, "N": 1024}, {"K": 64, "N": 131072}, {"M": 4096}):
+    """The last K below 2^31 / 128 / 128, the last N whose rows of B or C a stride reaches, and the last M."""
+    for changes in ({"K": 131008, "N": 1024}, {"K": 64, "N": 2**19}, {"M": 4096}):
         for tag in ("", "_b8", "_pb16i"):
             assert render(ROOT, replace(LEGAL, tag=tag, **changes)).text
+    for tag in ("_b8", "_pb16i"):
+        assert render(ROOT, replace(LEGAL, tag=tag, K=64, N=2**20, M=16)).text
 
 
 def test_a_tile_that_does_not_fit_is_refused():
     """The limits of memory, channels and descriptors hold for every family: here for one with larger tiles."""
     family = family_of("_b8", ROOT)
     for changes, rule in (
-        ({"tile_bytes": 32768}, "bytes in a core: expected at most 65536"),
+        # Stack 8,192, A 4,096, C 16,384, and B twice.
+        ({"tile_bytes": 32768}, "bytes in a core: expected at most 65536 (rule l1-memory), found 94208"),
         ({"tile_bytes": 20480}, "found 69632"),
     ):
         with pytest.raises(Refused) as caught:
@@ -170,22 +181,65 @@ def test_a_family_with_too_many_tasks_is_refused():
     def eager(shape, tile_bytes):
         return replace(family.b_tap(shape, tile_bytes), queued=13)
 
-    with pytest.raises(Refused, match=r"buffer descriptors of a shim: expected at most 16 .*, found 17"):
+    words = r"buffer descriptors of a shim: expected at most 16 \(rule live-descriptors\), found 17"
+    with pytest.raises(Refused, match=words):
         replace(family, b_tap=eager).shape(replace(LEGAL, tag=""))
+
+
+@pytest.mark.parametrize(
+    ("depths", "rule"),
+    [
+        # Column 0 at 4 rows that share tiles: A 2, B 4 * depth, C 4 * 2 in; A 2, 4 times depth, C 8 out. Even channels
+        # are 0, 2 and 4, odd ones 1, 3 and 5 of both directions.
+        ({"SPLIT_B_MEM_DEPTH": 3}, "buffer descriptors of odd channels of a mem tile: expected at most 24 (rule desc"),
+        ({"A_MEM_DEPTH": 9}, "buffer descriptors of even channels of a mem tile: expected at most 24 (rule descriptor"),
+        ({"C_DEPTH": 4}, "buffer descriptors of odd channels of a mem tile: expected at most 24 (rule descriptors)"),
+        ({"SPLIT_B_MEM_DEPTH": 300}, "bytes in a mem tile: expected at most 524288 (rule mem-tile-memory)"),
+        ({"A_DEPTH": 60}, "bytes in a core: expected at most 65536 (rule l1-memory)"),
+    ],
+)
+def test_a_mem_tile_that_is_overdrawn_is_refused_by_its_rule(monkeypatch, depths, rule):
+    family = family_of("_pb16i", ROOT)
+    for name, depth in depths.items():
+        monkeypatch.setattr(sys.modules[type(family).__module__], name, depth)
+    with pytest.raises(Refused) as caught:
+        family.shape(replace(LEGAL, tag="_pb16i", M=16))
+    assert rule in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("blocks", "rule"),
+    [
+        (((513, 64), (16, 1)), "blocks of B: size of a dimension: expected at most 512 (rule dim-size), found 513"),
+        (((2, 64),) * 5, "blocks of B: dimensions: expected at most 4 (rule dim-count), found 5"),
+        (((2, 2**20), (8, 1)), "blocks of B: stride in words: expected at most 131072 (rule dim-stride), found 262144"),
+        (((2, 66), (8, 1)), "blocks of B: bytes of a step: expected a multiple of 4 (rule dim-words), found 66"),
+        (((2, 64), (6, 1)), "blocks of B: bytes of a step: expected a multiple of 4 (rule dim-words), found 6"),
+    ],
+)
+def test_dims_beyond_a_descriptor_are_refused(blocks, rule):
+    family = replace(family_of("_b8", ROOT), b_blocks=lambda *_: blocks)
+    with pytest.raises(Refused) as caught:
+        family.shape(LEGAL)
+    assert rule in str(caught.value)
 
 
 @pytest.mark.parametrize(
     ("change", "rule"),
     [
-        ({"sizes": (65, 16, 8, 8)}, "iterations: expected at most 64, found 65"),
-        ({"sizes": (1, 16, 1024, 8)}, "size of the second dimension: expected at most 1023, found 1024"),
-        ({"sizes": (1, 16, 8, 4096)}, "words of the innermost run: expected at most 1023, found 1024"),
-        ({"sizes": (8, 16, 8, 6)}, "run in bytes: expected a multiple of 4, found 6"),
-        ({"strides": (64, 8, 14336, 2)}, "innermost stride: expected 1, found 2"),
-        ({"strides": (64, 8, 14335, 1)}, "stride in bytes: expected a multiple of 4, found 14335"),
-        ({"strides": (64, 0, 14336, 1)}, "stride in words: expected 1..1048576, found 0"),
-        ({"last_offset": 6}, "offset in bytes: expected a multiple of 4, found 6"),
-        ({"last_offset": 2**31}, "offset in bytes: expected at most 2147483647, found 2147483648"),
+        ({"sizes": (65, 1, 64, 128)}, "iterations: expected at most 64 (rule tap-iterations), found 65"),
+        (
+            {"sizes": (1, 16, 1024, 128)},
+            "size of the second dimension: expected at most 1023 (rule tap-wrap), found 1024",
+        ),
+        ({"sizes": (1, 16, 8, 4096)}, "words of the innermost run: expected at most 1023 (rule tap-wrap), found 1024"),
+        ({"sizes": (8, 16, 8, 126)}, "run in bytes: expected a multiple of 4 (rule tap-words), found 126"),
+        ({"sizes": (8, 16, 16, 32)}, "bytes of a run: expected at least 64 (rule tap-short-runs), found 32"),
+        ({"strides": (0, 8, 14336, 2)}, "innermost stride: expected 1 (rule tap-inner-stride), found 2"),
+        ({"strides": (0, 8, 14335, 1)}, "stride in bytes: expected a multiple of 4 (rule tap-words), found 14335"),
+        ({"strides": (0, 0, 14336, 1)}, "stride in words: expected 1..1048576 (rule tap-zero-stride), found 0"),
+        ({"last_offset": 6}, "offset in bytes: expected a multiple of 4 (rule tap-words), found 6"),
+        ({"last_offset": 2**31}, "offset in bytes: expected at most 2147483647 (rule tap-long), found 2147483648"),
     ],
 )
 def test_a_tap_beyond_a_descriptor_is_refused(change, rule):
@@ -327,7 +381,14 @@ T2S_MODULE = """\
 from .panel_gemm import PanelFamily
 
 FAMILY = PanelFamily(
-    name="t2s", tag="_t2s", template="t2s.py.j2", stem="mm_t2s", source="mm_t2s.cc", tile_bytes=2048, most_weight=1
+    name="t2s",
+    tag="_t2s",
+    template="t2s.py.j2",
+    stem="mm_t2s",
+    source="mm_t2s.cc",
+    entry="matmul_t2s_i32",
+    tile_bytes=2048,
+    most_weight=1,
 )
 """
 
@@ -335,7 +396,7 @@ FAMILY = PanelFamily(
 def test_a_family_is_one_module_one_template_and_one_row(copy):
     """The way docs/families.md shows; the fourth part, the microkernel, is a file below kernels/."""
     (copy / "generators" / "t2s.py").write_text(T2S_MODULE)
-    template = (copy / "templates" / "pb16i.py.j2").read_text().replace("matmul_pb16i_i32", "matmul_t2s_i32")
+    template = (copy / "templates" / "pb16i.py.j2").read_text()
     (copy / "templates" / "t2s.py.j2").write_text(template)
     table = copy / "generators" / "__init__.py"
     table.write_text(
@@ -345,6 +406,7 @@ def test_a_family_is_one_module_one_template_and_one_row(copy):
     assert 'external_func("matmul_t2s_i32"' in result.text
     assert "weights in layout t2s" in result.text
     assert result.kernels[0].object_name == "mm_t2s_32x64x128.o"
+    assert result.notes == ()
     with pytest.raises(Refused, match=r"t2s 128x5000x14336: K: expected a positive multiple of 64"):
         render(copy, replace(LEGAL, tag="_t2s", K=5000))
     assert render(copy, LEGAL) == render(ROOT, LEGAL)

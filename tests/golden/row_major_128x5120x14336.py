@@ -1,14 +1,14 @@
 """int8 GEMM 128x5120x14336 (M x K x N) on npu2, 4 x 8 cores; family row_major, weights in layout rm.
 
 C[M, N] = A[M, K] @ B[K, N]. A is int8, C is int32, both row-major.
-B is int8, row-major too: a task cuts up to TILES_A_TASK tiles out of a column panel, in blocks of 8 x 8.
+B is int8, row-major too: a task brings the rows of a column panel in runs of 128 bytes.
 
 Each core owns one m x n tile of C at a time. It walks K tile by tile: A comes along its row, B down its column.
 A group is one such tile on every core; the groups follow each other until C is complete.
 
-    A  shim r -> every core of row r (multicast straight from the shim)
-    B  shim c -> mem tile c -> every core of column c
-    C  cores of column c -> mem tile c (joined) -> shim c
+    A  shim r -> mem tile r (blocked there) -> every core of row r, in runs of 512 bytes
+    B  shim c -> mem tile c (blocked there) -> every core of column c
+    C  cores of column c -> mem tile c (joined, in rows again) -> shim c
 """
 
 import numpy as np
@@ -36,18 +36,22 @@ from aie.helpers.dialects.scf import _for as range_
 M, K, N = 128, 5120, 14336
 m, k, n = 32, 64, 128
 ROWS, COLS = 4, 8
+A_RUN = 512  # bytes of a row of A that come together
 
 K_TILES = K // k
 ROW_GROUPS = M // (ROWS * m)
 COL_GROUPS = N // (COLS * n)
 
-# Objects in flight: A, B into and out of the mem tile, C into and out of the mem tile.
-A_DEPTH, B_MEM_DEPTH, B_DEPTH, C_PART_DEPTH, C_DEPTH = 2, 4, 2, 1, 2
+# Objects in flight: A and B into the mem tile and on to the cores, C into the mem tile and out of it.
+A_MEM_DEPTH, A_DEPTH = 2, 2
+B_MEM_DEPTH, B_DEPTH = 4, 2
+C_PART_DEPTH, C_DEPTH = 1, 2
 STACK = 0x2000
 FOREVER = 0xFFFFFFFF
 KERNEL = "mm_32x64x128.o"
 
 A_TILE = np.ndarray[(m, k), np.dtype[np.int8]]
+A_ROWS = np.ndarray[(m, A_RUN), np.dtype[np.int8]]
 C_TILE = np.ndarray[(m, n), np.dtype[np.int32]]
 C_COLUMN = np.ndarray[(ROWS * m, n), np.dtype[np.int32]]
 A_HOST = np.ndarray[(M * K,), np.dtype[np.int8]]
@@ -55,36 +59,32 @@ C_HOST = np.ndarray[(M * N,), np.dtype[np.int32]]
 B_TILE = np.ndarray[(k, n), np.dtype[np.int8]]
 B_HOST = np.ndarray[(K * N,), np.dtype[np.int8]]
 
-# The iteration of a task counts up to 64 blocks of 8 rows, which are 8 tiles of k = 64.
-TILES_A_TASK = 8
-TASKS_QUEUED = 3
+# Sizes and strides by which DMAs turn rows into the 8 x 8 blocks that cores want, and blocks of C into rows again.
+A_BLOCKS = [(A_RUN // 8, 8), (m, A_RUN), (8, 1)]  # out of rows of A_RUN; blocks of equal k side by side
+B_BLOCKS = [(k // 8, 8 * n), (n // 8, 8), (8, n), (8, 1)]  # out of rows of n
+C_ROWS = [(m // 8, 8 * n), (8, 8), (n // 8, 64), (8, 1)]
 
 
 def fill_a(fifo, A, panel):
-    """Send a row panel of A, m x K, as [K / 8][m][8]: a tile arrives as 8 x 8 blocks, those of equal k side by side."""
-    return shim_dma_single_bd_task(fifo, A, offset=panel * m * K, sizes=[1, K // 8, m, 8], strides=[0, 8, K, 1])
-
-
-def fill_b(fifo, B, panel, first, tiles):
-    """Send `tiles` tiles of a column panel of B, from K tile `first` on; the token says that they have been read."""
+    """Send a row panel of A, m x K: A_RUN columns of its m rows, then the next A_RUN."""
     return shim_dma_single_bd_task(
-        fifo,
-        B,
-        offset=first * k * N + panel * n,
-        sizes=[tiles * k // 8, n // 8, 8, 8],
-        strides=[8 * N, 8, N, 1],
-        issue_token=True,
+        fifo, A, offset=panel * m * K, sizes=[1, K // A_RUN, m, A_RUN], strides=[0, A_RUN, K, 1]
     )
 
 
+def fill_b(fifo, B, panel):
+    """Send a column panel of B, K x n, row by row, 8 rows to a step: with 64 the step would end the field sooner."""
+    return shim_dma_single_bd_task(fifo, B, offset=panel * n, sizes=[1, K // 8, 8, n], strides=[0, 8 * N, N, 1])
+
+
 def drain_c(fifo, C, row_group, panel):
-    """Receive what a column of cores made of C, ROWS * m x n, in 8 x 8 blocks; the token says that it is in memory."""
+    """Receive the ROWS * m x n of C that a column of cores made, row by row; the token says that it is in memory."""
     return shim_dma_single_bd_task(
         fifo,
         C,
         offset=row_group * ROWS * m * N + panel * n,
-        sizes=[ROWS * m // 8, n // 8, 8, 8],
-        strides=[8 * N, 8, N, 1],
+        sizes=[1, 1, ROWS * m, n],
+        strides=[0, 0, N, 1],
         issue_token=True,
     )
 
@@ -93,6 +93,7 @@ with mlir_mod_ctx() as ctx:
 
     @device(AIEDevice.npu2, sym_name="main")
     def main():
+        """Lay FIFOs and programs out on the array, and say how their data moves."""
         zero = external_func("zero_i32", inputs=[C_TILE], link_with=KERNEL)
         matmul = external_func("matmul_i8_i32", inputs=[A_TILE, B_TILE, C_TILE], link_with=KERNEL)
 
@@ -100,15 +101,20 @@ with mlir_mod_ctx() as ctx:
         mem = [tile(c, 1) for c in range(COLS)]
         cores = [[tile(c, 2 + r) for c in range(COLS)] for r in range(ROWS)]
 
-        a_in = [object_fifo(f"A_{r}", shim[r], cores[r], A_DEPTH, A_TILE) for r in range(ROWS)]
+        readers = cores  # of A, by row panel
+        a_mem, a_in = [], []
+        for r, places in enumerate(readers):
+            a_mem.append(object_fifo(f"A_mem_{r}", shim[r], mem[r], A_MEM_DEPTH, A_ROWS))
+            a_in.append(object_fifo(f"A_{r}", mem[r], places, A_DEPTH, A_TILE, dimensionsToStream=A_BLOCKS))
+            object_fifo_link(a_mem[r], a_in[r])
         b_mem, b_in, c_part, c_out = [], [], [], []
         for c in range(COLS):
             column = [cores[r][c] for r in range(ROWS)]
             b_mem.append(object_fifo(f"B_mem_{c}", shim[c], mem[c], B_MEM_DEPTH, B_TILE))
-            b_in.append(object_fifo(f"B_{c}", mem[c], column, B_DEPTH, B_TILE))
+            b_in.append(object_fifo(f"B_{c}", mem[c], column, B_DEPTH, B_TILE, dimensionsToStream=B_BLOCKS))
             object_fifo_link(b_mem[c], b_in[c])
             c_part.append([object_fifo(f"C_{c}_{r}", column[r], mem[c], C_PART_DEPTH, C_TILE) for r in range(ROWS)])
-            c_out.append(object_fifo(f"C_{c}", mem[c], shim[c], C_DEPTH, C_COLUMN))
+            c_out.append(object_fifo(f"C_{c}", mem[c], shim[c], C_DEPTH, C_COLUMN, dimensionsToStream=C_ROWS))
             object_fifo_link(c_part[c], c_out[c], [r * m * n for r in range(ROWS)])
 
         def program(place, a_tiles, b_tiles, c_tiles):
@@ -135,30 +141,21 @@ with mlir_mod_ctx() as ctx:
         def seq(A, B, C):
             npu_load_pdi(device_ref="main")
 
-            # Two groups of A and C at a time: a group's fills of A and its drains are queued behind those of the group
-            # before it, which ends with its drains. B flows on across the groups, TASKS_QUEUED tasks a column.
-            running = [[] for _ in range(COLS)]  # tasks of B by column, oldest first
+            # Two groups at a time: the tasks of a group are queued behind those of the group before it, which ends
+            # with its drains; only then are its fills, long done, given back.
             previous = None
             for row_group in range(ROW_GROUPS):
                 for col_group in range(COL_GROUPS):
                     panels = [col_group * COLS + c for c in range(COLS)]
-                    fills = [fill_a(a_in[r], A, row_group * ROWS + r) for r in range(ROWS)]
+                    fills = [fill_a(a_mem[r], A, row_group * ROWS + r) for r in range(ROWS)]
+                    fills += [fill_b(b_mem[c], B, panels[c]) for c in range(COLS)]
                     drains = [drain_c(c_out[c], C, row_group, panels[c]) for c in range(COLS)]
                     dma_start_task(*fills)
                     dma_start_task(*drains)
-                    for first in range(0, K_TILES, TILES_A_TASK):
-                        tiles = min(TILES_A_TASK, K_TILES - first)
-                        for c in range(COLS):
-                            if len(running[c]) == TASKS_QUEUED:
-                                dma_await_task(running[c].pop(0))
-                            running[c].append(fill_b(b_mem[c], B, panels[c], first, tiles))
-                            dma_start_task(running[c][-1])
                     if previous:
                         dma_await_task(*previous[1])
                         dma_free_task(*previous[0])
                     previous = fills, drains
-            for tasks in running:
-                dma_await_task(*tasks)
             dma_await_task(*previous[1])
             dma_free_task(*previous[0])
 

@@ -42,6 +42,7 @@ from elfkiln.lint import RULES, budgets, lint
 from gemm_designs import Shape, panel_b8, panel_rm, v27
 from small_designs import (
     BASE,
+    beside_short_runs,
     gated,
     relay,
     shared_out,
@@ -71,7 +72,7 @@ def messages(design: Design, rule: str, target: str = "npu2") -> list[str]:
 @pytest.mark.parametrize("path", DESIGNS, ids=lambda path: path.name.removesuffix(".generic.mlir"))
 @pytest.mark.parametrize("target", ["npu2", "sim"])
 def test_the_example_designs_are_clean(path, target):
-    assert lint(read_design(path.read_text()), target) == ()
+    assert beside_short_runs(lint(read_design(path.read_text()), target)) == ()
 
 
 def test_there_are_four_examples_of_two_generations():
@@ -94,14 +95,33 @@ def test_the_shapes_real_aiecc_took_are_clean(name):
     build, shape, tasks = ACCEPTED[name]
     design = build(shape)
     assert len(design.sequences[0].tasks) == tasks
-    assert lint(design) == ()
+    assert beside_short_runs(lint(design)) == ()
+
+
+def test_short_runs_are_told_once_a_fifo_with_what_they_may_cost():
+    """M = 128: a group reads 32 x 5120 bytes of A a row in runs of 8, and writes 128 x 128 words of C in runs of 32."""
+    findings = [f for f in lint(panel_b8(Shape(128, 5120, 14336, 4, 8))) if f.rule == "tap-short-runs"]
+    assert [f.where for f in findings] == [f"seq FIFO @A_{r}" for r in range(4)] + [
+        f"seq FIFO @C_{c}" for c in range(8)
+    ]
+    assert {(f.limit, f.value) for f in findings} == {("at least 64", 8), ("at least 64", 32)}
+    groups = 14336 // 1024
+    for finding, runs in ((findings[0], groups * 32 * 5120 // 8), (findings[-1], groups * 128 * 128 * 4 // 32)):
+        cost = runs * 1.5e-6
+        assert finding.message.startswith(
+            f"{finding.where}: bytes of a run of its tasks: expected at least 64, found {finding.value}; "
+            f"{runs:,} such runs, predicted to cost {cost:.3g} ms at 1.5 ns each"
+        )
+    # Row-major weights in 8 x 8 blocks: every column's.
+    rm = [f.where for f in lint(panel_rm(Shape(16, 1024, 512, 1, 4, m=16))) if f.rule == "tap-short-runs"]
+    assert [where for where in rm if "B" in where] == [f"seq FIFO @B_mem_{c}" for c in range(4)]
 
 
 def test_one_task_per_tile_is_clean_of_errors_at_its_13552_tasks():
     # The published count of the older way at 5120x14336, M = 128; 5 un-awaited tasks a channel are worth a warning.
     design = v27(Shape(128, 5120, 14336, 4, 8))
     assert len(design.sequences[0].tasks) == 13552
-    assert {finding.rule for finding in lint(design)} == {"task-queue-full"}
+    assert {finding.rule for finding in beside_short_runs(lint(design))} == {"task-queue-full"}
 
 
 # --- what the lowering allocates ----------------------------------------------------------------------------------
@@ -167,7 +187,7 @@ def test_the_channel_budget_of_the_4x8_gemm():
         links.append(Link((fifo.name,), (f"{fifo.name}_out",)))
     cores = tuple(replace(c, body=_through(c.body)) for c in design.cores)
     design = replace(design, fifos=tuple(fifos), links=tuple(links), cores=cores)
-    assert lint(design) == ()
+    assert beside_short_runs(lint(design)) == ()
     by_tile = {budget.tile: (budget.s2mm, budget.mm2s) for budget in budgets(design)}
     assert [by_tile[Tile(c, 1)] for c in range(8)] == [(6, 3), (5, 2)] * 4
     assert {by_tile[Tile(c, 2 + r)] for c in range(8) for r in range(4)} == {(2, 1)}
@@ -313,7 +333,7 @@ def test_round_robin_is_named_where_a_link_hands_out_pieces():
 
 def test_flow_reads_run_time_parameters():
     good = example("sequences_rtp.2026-08")
-    assert lint(good) == ()
+    assert beside_short_runs(lint(good)) == ()
     sequence = good.sequences[1]
     steps = tuple(
         replace(s, value=3) if isinstance(s, RtpWrite) and (s.buffer, s.index) == ("counts_0", 1) else s
@@ -570,7 +590,7 @@ def test_rules_are_named_once_and_say_where_they_come_from():
 
 def test_the_verb_prints_the_budget_and_exits_0(capsys):
     assert main(["lint", str(EXAMPLES / "iron" / "gemm_2x2.2026-08.generic.mlir")]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    lines = [line for line in capsys.readouterr().out.splitlines() if "tap-short-runs" not in line]
     assert [line.split(": ", 1) for line in lines] == [
         [
             "mem(0,1) and 1 alike",
@@ -586,7 +606,8 @@ def test_the_verb_prints_the_budget_and_exits_0(capsys):
                 "channels in 2, out 1; 5 BDs; 6 locks"
             ),
         ],
-        ["gemm_2x2.2026-08.generic.mlir", "0 errors, 0 warnings"],
+        # A in runs of 8 bytes on two shims, C in runs of 32.
+        ["gemm_2x2.2026-08.generic.mlir", "0 errors, 4 warnings"],
     ]
 
 

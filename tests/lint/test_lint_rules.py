@@ -617,6 +617,13 @@ CASES = {
         3,
         2,
     ),
+    "tap-short-runs": (
+        with_task(relay(), 0, sizes=(1, 4, 16, 64), strides=(0, 1024, 64, 1)),
+        with_task(relay(), 0, sizes=(1, 4, 8, 32), strides=(0, 4096, 64, 1), length=1024),
+        "seq FIFO @in",
+        "at least 64",
+        32,
+    ),
     "tap-contiguous": (
         tapped((4, 1, 1, 1024), (1028, 0, 0, 1)),
         tapped((4, 1, 1, 1024), (1024, 0, 0, 1)),

@@ -23,6 +23,8 @@ class Fifo:
     depth: object
     shape: tuple
     dtype: np.dtype
+    to_stream: tuple
+    from_stream: tuple
     recording: "Recording" = field(repr=False)
 
     @property
@@ -116,15 +118,19 @@ def _modules(made):
 
         return call
 
-    def object_fifo(name, producer, consumers, depth, datatype):
+    def object_fifo(
+        name, producer, consumers, depth, datatype, *, dimensionsToStream=(), dimensionsFromStreamPerConsumer=()
+    ):
         assert name not in made.fifos
         consumers = consumers if isinstance(consumers, list) else [consumers]
-        made.fifos[name] = Fifo(name, producer, list(consumers), depth, *_array(datatype), made)
+        to, per_consumer = tuple(dimensionsToStream), tuple(map(tuple, dimensionsFromStreamPerConsumer))
+        assert len(per_consumer) in (0, len(consumers))
+        made.fifos[name] = Fifo(name, producer, list(consumers), depth, *_array(datatype), to, per_consumer, made)
         return made.fifos[name]
 
-    def object_fifo_link(ins, outs, offsets=()):
+    def object_fifo_link(ins, outs, src_offsets=(), dst_offsets=()):
         ins, outs = ([x] if isinstance(x, Fifo) else x for x in (ins, outs))
-        made.links.append(([f.name for f in ins], [f.name for f in outs], list(offsets)))
+        made.links.append(([f.name for f in ins], [f.name for f in outs], list(src_offsets), list(dst_offsets)))
 
     def core(place, *, stack_size):
         def add(body):

@@ -22,12 +22,12 @@ IRON = CHECKOUT / "tests" / "examples" / "iron"
 DIGEST = "0" * 64
 
 
-def mm_i8(m: int, name: str = "mm.o") -> KernelObject:
-    return KernelObject(name, "mm_i8.cc", {"DIM_M": str(m), "DIM_K": "64", "DIM_N": "128"})
+def mm_i8(m: int, name: str = "mm.o", k: int = 64, n: int = 128) -> KernelObject:
+    return KernelObject(name, "mm_i8.cc", {"DIM_M": str(m), "DIM_K": str(k), "DIM_N": str(n)})
 
 
-def mm_pb16i(m: int, name: str = "mm.o") -> KernelObject:
-    return KernelObject(name, "mm_pb16i.cc", {"DIM_M": str(m), "DIM_K": "64", "DIM_N": "128"})
+def mm_pb16i(m: int, name: str = "mm.o", k: int = 64, n: int = 128) -> KernelObject:
+    return KernelObject(name, "mm_pb16i.cc", {"DIM_M": str(m), "DIM_K": str(k), "DIM_N": str(n)})
 
 
 def row_major_a(m: int, name: str) -> KernelObject:

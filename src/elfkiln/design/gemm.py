@@ -1,19 +1,22 @@
 """The GEMM that moves of data compute, read from them alone: M, K, N, how the weights lie, columns, groups.
 
 Nothing here trusts a name, and a design's tasks and a full ELF's instruction stream are read by the same rules. K is
-the step between rows of A and N that between rows of C; extents say M and how many bits a weight takes; whether the
-weights are contiguous is told by the tasks that bring them in. What their bits mean no design tells: of two layouts
-that lie alike it cannot say which one it is for.
+the step between rows of A (where whole rows come as one run, what the extents leave) and N that between rows of C;
+extents say M and how many bits a weight takes; whether the weights are contiguous is told by the tasks that bring them
+in. In which order a task walks what it covers of A and C is between it, the FIFOs' dims and the microkernel. What the
+bits of weights mean no design tells: of two layouts that lie alike it cannot say which one it is for.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from elfkiln.design.model import Design, Dim, Sequence, StartTask, Task
 from elfkiln.design.patterns import Pattern, pattern_of, task_dims
+from elfkiln.design.rectangles import Rectangle, follow_each_other, rectangle_of, row_panels
 from elfkiln.engine.contract import ARGUMENT_A, ARGUMENT_B, ARGUMENT_C, TILE_K, TILE_N, WEIGHT_LAYOUTS, weights_text
 from elfkiln.engine.layouts import BLOCK
 from elfkiln.errors import Differs, mismatch_line
@@ -98,15 +101,18 @@ def gemm_of(moves: Collection[Move], extents: tuple[int, int, int]) -> Gemm:
     """Return the GEMM that moves over A, B and C of these extents (bytes) compute.
 
     It is one when every task moves the right way, rows of A and of C lie K bytes and N words apart, extents agree, a
-    weight takes the bits of a known layout, every lane brings whole K panels of B tile by tile along K, all contiguous
-    or all row by row, and every element of C is written once. Raises `NotAGemm` naming the first that does not hold.
+    weight takes the bits of a known layout, every lane brings whole row panels of A, all equally often, and whole K
+    panels of B tile by tile along K, all contiguous or all row by row, and every element of C is written once. Raises
+    `NotAGemm` naming the first that does not hold.
     """
     a, b, c = (_tasks(moves, argument) for argument in (ARGUMENT_A, ARGUMENT_B, ARGUMENT_C))
     N, rest = divmod(_one("bytes between rows of C", {_row_step(move.pattern) for move in c}), _WORD)
-    K = _one("bytes between rows of A", {_row_step(move.pattern) for move in a})
+    A, B, C = extents
+    steps = {_row_step(move.pattern) for move in a if move.pattern.dims}
+    # Rows that are one run each leave no step when they follow each other.
+    K = _one("bytes between rows of A", steps) if steps else A // max(C // max(N * _WORD, 1), 1)
     if K < 1 or N < 1 or rest or K % TILE_K or N % TILE_N:
         raise _not("K and N, by the rows of A and C", f"multiples of {TILE_K} and {TILE_N}", f"{K} and {N}")
-    A, B, C = extents
     M = _whole("bytes of A over K", A, K)
     if C != M * N * _WORD:
         raise _not("bytes of C", f"{M} x {N} x {_WORD}", C)
@@ -118,6 +124,7 @@ def gemm_of(moves: Collection[Move], extents: tuple[int, int, int]) -> Gemm:
     if _moved(c) != C:
         raise _not("bytes drained to C", C, _moved(c))
     row_groups, column_groups = _whole("bytes of B moved", _moved(b), B), _whole("bytes of A moved", _moved(a), A)
+    _check_rows(a, M, K)
     _check_cover(c, M, N)
     return Gemm(M, K, N, bits, contiguous, columns, column_groups, row_groups)
 
@@ -200,15 +207,16 @@ def _tiles(pattern: Pattern, bits: int, K: int, N: int) -> tuple[bool | None, It
         return True, (divmod(first + n, k_tiles) for n in range(count))
     ki, at = divmod(pattern.offset, TILE_K * N)
     # Rows of weights that are no whole bytes are in no known layout.
-    if bits == 8 and pattern == _row_major(pattern.offset, count, N) and at < N and at % TILE_N == 0:
+    if bits == 8 and pattern in _row_major(pattern.offset, count, N) and at < N and at % TILE_N == 0:
         return False, ((at // TILE_N, ki + n) for n in range(count))
     return None, iter(())
 
 
-def _row_major(offset: int, count: int, N: int) -> Pattern:
-    """Return the pattern of `count` tiles along K of a row-major B, each as 8 x 8 blocks row by row."""
-    blocks = Dim(count * TILE_K // BLOCK, BLOCK * N), Dim(TILE_N // BLOCK, BLOCK)
-    return pattern_of((*blocks, Dim(BLOCK, N), Dim(BLOCK, 1)), offset, 1)
+def _row_major(offset: int, count: int, N: int) -> tuple[Pattern, Pattern]:
+    """Return how `count` tiles along K of a row-major B may come: row by row, or each as 8 x 8 blocks row by row."""
+    rows = Dim(count * TILE_K, N), Dim(TILE_N, 1)
+    blocks = Dim(count * TILE_K // BLOCK, BLOCK * N), Dim(TILE_N // BLOCK, BLOCK), Dim(BLOCK, N), Dim(BLOCK, 1)
+    return pattern_of(rows, offset, 1), pattern_of(blocks, offset, 1)
 
 
 def _in_order(tiles: list[tuple[int, int]], K: int, N: int) -> bool:
@@ -220,50 +228,44 @@ def _in_order(tiles: list[tuple[int, int]], K: int, N: int) -> bool:
     )
 
 
+def _check_rows(moves: Iterable[Move], M: int, K: int) -> None:
+    """Check that each lane brings A in whole row panels, and that all of A comes equally often."""
+    lanes: dict[Hashable, list[Rectangle]] = {}
+    for move in moves:
+        lanes.setdefault(move.lane, []).append(_rectangle(move, K))
+    panels: Counter[tuple[int, int]] = Counter()
+    for lane, parts in lanes.items():
+        found = row_panels(parts, K)
+        if found is None:
+            raise _not(f"tasks of A by {lane}", f"whole row panels, {K} bytes of each row in turn", "another order")
+        panels.update(found)
+    if not follow_each_other(panels, M) or len(set(panels.values())) != 1:
+        raise _not("row panels of A", f"each of {M} rows equally often", dict(sorted(panels.items())))
+
+
 def _check_cover(moves: Iterable[Move], M: int, N: int) -> None:
     """Check that the tasks of C are rectangles that cover it once: bands of rows, each cut into columns."""
     bands: dict[tuple[int, int], list[tuple[int, int]]] = {}
     for move in moves:
-        row, at = divmod(move.pattern.offset, N * _WORD)
-        height, width = _rectangle(move.pattern, N * _WORD)
-        bands.setdefault((row, height), []).append((at // _WORD, width // _WORD))
-    if not _cuts(list(bands), M):
+        part = _rectangle(move, N * _WORD)
+        bands.setdefault((part.row, part.rows), []).append((part.at // _WORD, part.width // _WORD))
+    if not follow_each_other(bands, M):
         raise _not("rows of C's tasks", f"each of {M} rows once", sorted(bands))
     for (row, _), parts in bands.items():
-        if not _cuts(parts, N):
+        if not follow_each_other(parts, N):
             raise _not(f"columns of C from row {row}", f"each of {N} once", sorted(parts))
 
 
-def _rectangle(pattern: Pattern, pitch: int) -> tuple[int, int]:
-    """Return rows and bytes of the rectangle that a task of C writes: blocks side by side, then the next band below.
-
-    A block is rows of runs. So the loops are, from the outside: bands, blocks of a band, rows of a block, each of which
-    may be absent; `pitch` is the bytes between rows.
-    """
-    height, width = 1, pattern.run
-    down = [pair for pair in pattern.dims if pair[1] >= pitch]
-    across = [pair for pair in pattern.dims if pair[1] < pitch]
-    between = len(down) < 2 or not across or [pair[1] >= pitch for pair in pattern.dims] == [True, False, True]
-    for size, stride in reversed(down):
-        between = between and stride == height * pitch
-        height *= size
-    for size, stride in reversed(across):
-        between = between and stride == width
-        width *= size
-    if not between:
-        loops = " ".join(f"{size} x {stride}" for size, stride in pattern.dims)
-        raise _not("task of C", f"a rectangle of blocks, rows of {pitch} bytes", f"runs of {pattern.run}, {loops}")
-    return height, width
-
-
-def _cuts(parts: list[tuple[int, int]], whole: int) -> bool:
-    """Return whether (start, length) parts follow each other from 0 to `whole`."""
-    end = 0
-    for start, length in sorted(parts):
-        if start != end:
-            return False
-        end += length
-    return end == whole
+def _rectangle(move: Move, pitch: int) -> Rectangle:
+    """Return what a task covers of a matrix whose rows are `pitch` bytes long; raises `NotAGemm` when no rectangle."""
+    part = rectangle_of(move.pattern, pitch)
+    if part is None:
+        loops = " ".join(f"{size} x {stride}" for size, stride in move.pattern.dims)
+        letter = {ARGUMENT_A: "A", ARGUMENT_C: "C"}[move.argument]
+        raise _not(
+            f"task of {letter}", f"a rectangle of rows {pitch} bytes apart", f"runs of {move.pattern.run}, {loops}"
+        )
+    return part
 
 
 def _rows(design: Design, fifo: str) -> int:

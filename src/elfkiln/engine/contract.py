@@ -109,7 +109,8 @@ class WeightLayout:
 
     `weight_bits` are the bits a weight takes. `contiguous` says that the K panel of a column of tiles is one run of
     memory. A `ternary` layout holds -1, 0 and 1 alone. `compared_with` is the int8 layout that gives the same int32
-    results on the same weights.
+    results on the same weights. `shared_tiles` says that the columns of a tile lie together in parts, so that at
+    M = 16 the cores of a column can share one: this project's choice, no name says it.
     """
 
     name: str
@@ -119,6 +120,7 @@ class WeightLayout:
     compared_with: str
     source: str
     guess: bool = False
+    shared_tiles: bool = False
 
     @property
     def text(self) -> str:
@@ -129,12 +131,18 @@ class WeightLayout:
 WEIGHT_LAYOUTS: tuple[WeightLayout, ...] = (
     WeightLayout("rm", 8, False, False, "b8", "b8 pull request"),
     WeightLayout("b8", 8, True, False, "rm", "b8 pull request"),
-    WeightLayout("pb16i", 2, True, True, "b8", "this project's definition, elfkiln.engine.layouts", guess=True),
+    WeightLayout(
+        "pb16i", 2, True, True, "b8", "this project's definition, elfkiln.engine.layouts", guess=True, shared_tiles=True
+    ),
     WeightLayout("t2s", 2, True, True, "b8", "its name alone: no public source states its bytes", guess=True),
 )
 LAYOUTS: tuple[str, ...] = tuple(layout.name for layout in WEIGHT_LAYOUTS)
 CONFIG_LAYOUTS: tuple[str, ...] = ("rm", "b8")
 """What config.json's q4nx_weight_layout may say (b8 pull request); the other layouts exist only in a plan."""
+
+
+SHARED_COLUMNS = 32
+"""Columns of a tile that lie together in a layout of shared tiles: a core's part is a multiple of them."""
 
 
 def weight_layout(name: str) -> WeightLayout:

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from elfkiln.engine.contract import MAX_COLUMNS, MAX_ROWS, MIN_COLUMNS, PREFILL_M, TILE_K, TILE_M, TILE_N
+from elfkiln.engine.contract import (
+    MAX_COLUMNS,
+    MAX_ROWS,
+    MIN_COLUMNS,
+    PREFILL_M,
+    SHARED_COLUMNS,
+    TILE_K,
+    TILE_M,
+    TILE_N,
+    weight_layout,
+)
 from elfkiln.errors import refusal
 
 
@@ -38,14 +48,20 @@ def largest_columns(what: str, N: int, *, joint: str = ": ") -> int:
     return columns[0]
 
 
-def rows_for(columns: int, *, m16: bool) -> int:
-    """Return the array rows of a design: they divide its row tiles and never exceed its columns.
+def rows_for(columns: int, layout: str, *, m16: bool) -> int:
+    """Return the array rows of a design: they share out its row tiles and never exceed its columns.
 
-    >>> rows_for(8, m16=False), rows_for(3, m16=False), rows_for(8, m16=True)
+    With 16 rows of A there is one row tile, so one row of cores; where a layout's tiles can be shared by columns,
+    rows share out those instead: 4, or 2 on 2 or 3 columns.
+
+    >>> rows_for(8, "b8", m16=False), rows_for(3, "b8", m16=False), rows_for(8, "b8", m16=True)
     (4, 2, 1)
+    >>> rows_for(8, "pb16i", m16=True), rows_for(3, "pb16i", m16=True)
+    (4, 2)
     """
-    tiles = 1 if m16 else PREFILL_M // TILE_M
-    return max(rows for rows in range(1, MAX_ROWS + 1) if tiles % rows == 0 and rows <= columns)
+    shared = TILE_N // SHARED_COLUMNS if weight_layout(layout).shared_tiles else 1
+    parts = shared if m16 else PREFILL_M // TILE_M
+    return max(rows for rows in range(1, MAX_ROWS + 1) if parts % rows == 0 and rows <= columns)
 
 
 def check_geometry(what: str, K: int, N: int, columns: int | None = None, *, joint: str = ": ") -> None:

@@ -32,17 +32,22 @@ class KernelObject:
 
 @dataclass(frozen=True, slots=True)
 class RenderedGenerator:
-    """A rendered IRON program and the microkernel objects its design links."""
+    """A rendered IRON program and the microkernel objects its design links.
+
+    `notes` say, a sentence each, what the design does otherwise than its family would where it could.
+    """
 
     text: str
     kernels: tuple[KernelObject, ...]
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class DesignRequest:
     """One GEMM design: A is M x K, B is K x N, on `columns` columns of the array.
 
-    `rows` are the core rows; None takes the most that fit: at most 4, at most the columns, and whole row tiles of M.
+    `rows` are the core rows; None takes the most that fit: at most 4, at most the columns, and as many as share out
+    the rows of M or, where the family does that at M = 16, the columns of a tile.
     """
 
     K: int
@@ -55,11 +60,15 @@ class DesignRequest:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """What a family makes of a legal request: a template below templates/, its values, the microkernels it links."""
+    """What a family makes of a legal request: a template below templates/, its values, the microkernels it links.
+
+    `notes` as in `RenderedGenerator`.
+    """
 
     template: str
     values: Mapping[str, object]
     kernels: tuple[KernelObject, ...]
+    notes: tuple[str, ...] = ()
 
 
 class KernelFamily(Protocol):
@@ -182,7 +191,7 @@ def _rendered(project_root: Path, program: Program) -> RenderedGenerator:
     except (jinja2.TemplateError, ArithmeticError, LookupError, OSError, TypeError, ValueError) as error:
         raise Refused(f"{where}: does not render ({brief(error)}); correct the template") from error
     _check_text(where, text)
-    return RenderedGenerator(text, program.kernels)
+    return RenderedGenerator(text, program.kernels, program.notes)
 
 
 def _check_text(where: str, text: str) -> None:

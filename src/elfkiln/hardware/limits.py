@@ -99,6 +99,14 @@ LIMITS: tuple[Limit, ...] = (
         f"{DIALECT} DMABDOp::verify up to 2026",
     ),
     Limit("verified-stride", "array", 2**19 - 1, "elements", "stride the verifier takes", f"{DIALECT} DMABDOp::verify"),
+    Limit(
+        "short-run",
+        "shim",
+        64,
+        "bytes",
+        "shortest run of memory that a task should move: the shortest burst of the shim's port",
+        "mlir-aie AIETargetModel, burst lengths",
+    ),
     Limit("element", "shim", 4, "bytes", "element of a task's buffer", SEQUENCE),
 )
 

@@ -301,6 +301,13 @@ RULES: tuple[Rule, ...] = (
         "silent case: aiecc of 2026-04-07 to 05-11 loses the iteration stride, every repeat moves the same block",
         ("npu2",),
     ),
+    Rule(
+        "tap-short-runs",
+        WARNING,
+        "a task's runs of memory are no shorter than a burst of the shim's port",
+        "docs/performance.md",
+        SILENT,
+    ),
     # What a sequence does.
     Rule(
         "no-sequence",

@@ -27,7 +27,7 @@ from elfkiln.lint.finding import Findings
 from elfkiln.lint.flow import Flow, follow, program_of
 from elfkiln.lint.order import lint_order, lint_releases
 from elfkiln.lint.parameters import lint_guards, lint_parameters
-from elfkiln.lint.taps import lint_tasks, task_name
+from elfkiln.lint.taps import lint_runs, lint_tasks, task_name
 
 
 def lint_sequences(design: Design, placement: Placement, findings: Findings) -> None:
@@ -45,6 +45,7 @@ def lint_sequences(design: Design, placement: Placement, findings: Findings) -> 
         _load_pdi(design, sequence, bool(loaders), findings)
         _names(design, sequence, findings)
         lint_tasks(sequence, fifos, findings)
+        lint_runs(sequence, findings)
         flow = follow(design, sequence, programs, findings)
         lint_parameters(design, sequence, guards, flow, findings)
         _Run(sequence, fifos, placement, flow, findings).walk()

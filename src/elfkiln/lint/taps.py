@@ -5,8 +5,9 @@ from __future__ import annotations
 from math import prod
 
 from elfkiln.design.model import Fifo, MemRef, Sequence, Task
-from elfkiln.design.patterns import TAP_DIMS, contiguous, fills, full_tap
+from elfkiln.design.patterns import TAP_DIMS, contiguous, fills, full_tap, pattern_of, task_dims
 from elfkiln.hardware.limits import WORD_BYTES, limit
+from elfkiln.hardware.timing import constant
 from elfkiln.lint.finding import Findings
 
 BURSTS = (0, 64, 128, 256, 512)
@@ -31,6 +32,32 @@ def lint_tasks(sequence: Sequence, fifos: dict[str, Fifo], findings: Findings) -
             findings.add("task-argument", where, "argument", limit=f"one of {count}", value=task.argument)
             continue
         _tap(task, sequence.arguments[task.argument], where, findings)
+
+
+def lint_runs(sequence: Sequence, findings: Findings) -> None:
+    """Warn, once for each FIFO, of tasks that move memory in runs shorter than a burst, with what that may cost."""
+    least = limit("short-run", "shim").value
+    shortest: dict[str, int] = {}
+    count: dict[str, int] = {}
+    for task in sequence.tasks:
+        dims = task_dims(task)
+        if isinstance(dims, str) or not 0 <= task.argument < len(sequence.arguments):
+            continue
+        pattern = pattern_of(dims, task.offset, sequence.arguments[task.argument].element_bytes)
+        if pattern.run < min(least, pattern.bytes):
+            shortest[task.fifo] = min(shortest.get(task.fifo, least), pattern.run)
+            count[task.fifo] = count.get(task.fifo, 0) + pattern.bytes // pattern.run
+    one = constant("run")
+    for fifo, run in shortest.items():
+        cost = count[fifo] * one.value * 1e3
+        findings.add(
+            "tap-short-runs",
+            f"{sequence.name} FIFO @{fifo}",
+            "bytes of a run of its tasks",
+            limit=f"at least {least}",
+            value=run,
+            note=f"{count[fifo]:,} such runs, predicted to cost {cost:.3g} ms at {one.value * 1e9:g} ns each",
+        )
 
 
 def _tap(task: Task, buffer: MemRef, where: str, findings: Findings) -> None:

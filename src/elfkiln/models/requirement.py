@@ -101,7 +101,7 @@ def named(demands: Iterable[Demand], tag: str, directory: str, *, m16: bool) -> 
     requirements = []
     for demand in demands:
         name = ArtifactName(demand.role, demand.K, demand.N, tag, m16=m16)
-        rows = rows_for(demand.columns, m16=m16)
+        rows = rows_for(demand.columns, name.layout, m16=m16)
         requirements.append(Requirement(str(name), directory, name, demand.columns, rows, demand.uses))
     return tuple(requirements)
 

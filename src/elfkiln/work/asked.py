@@ -147,6 +147,6 @@ def _with_registered_columns(project: Project, target: str, wanted: RequirementS
         if entry is None or entry.columns == need.columns:
             needs.append(need)
         else:
-            rows = None if need.name is None else rows_for(entry.columns, m16=need.name.m16)
+            rows = None if need.name is None else rows_for(entry.columns, need.name.layout, m16=need.name.m16)
             needs.append(replace(need, columns=entry.columns, rows=rows))
     return replace(wanted, requirements=tuple(needs))

@@ -585,7 +585,7 @@ def test_both_targets_take_the_same_tags_for_a_design(design, tags):
         ),
         (-1, lambda _: {"sizes": (1, 16, 8, 8), "repeat_count": 0}, "bytes of C: expected 16 x 14336 x 4"),
         # Its second run begins half a block too early.
-        (-2, lambda _: {"strides": (4 * 14336, 8, 14336, 1)}, "task of C: expected a rectangle of blocks"),
+        (-2, lambda _: {"strides": (4 * 14336, 8, 14336, 1)}, "task of C: expected a rectangle of rows of 14336 words"),
     ],
 )
 def test_c_is_written_exactly_once(place, change, text):

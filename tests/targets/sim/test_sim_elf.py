@@ -62,6 +62,7 @@ def test_what_an_elf_says_of_itself(panel):
                 loads=True,
                 arguments=(MemRef((16 * 128,), "i8"), MemRef((128 * 256,), "i8"), MemRef((16 * 256,), "i32")),
                 geometry=Geometry(M=16, K=128, N=256, weight_bits=8, contiguous=True, columns=2, rows=1),
+                again="main_seq_again",
             ),
         ),
     )
@@ -70,10 +71,10 @@ def test_what_an_elf_says_of_itself(panel):
 
 def test_what_a_sealed_elf_says_of_itself(sealed):
     info = read_sim_elf(sealed)
-    assert [(entry.symbol, entry.loads) for entry in info.entries] == [
-        ("main_init", True),
-        ("main_seq_K128_N256", False),
-        ("main_seq_K256_N512", False),
+    assert [(entry.symbol, entry.loads, entry.again) for entry in info.entries] == [
+        ("main_init", True, "main_init_again"),
+        ("main_seq_K128_N256", False, None),
+        ("main_seq_K256_N512", False, None),
     ]
     assert [entry.geometry for entry in info.entries] == [
         None,
@@ -101,7 +102,11 @@ def test_every_symbol_is_an_entry(panel, sealed):
     """readelf's view: the dynamic symbol table holds the entries, there is no other, nothing is needed."""
     from elftools.elf.elffile import ELFFile
 
-    for path, names in ((panel, {"main_seq"}), (sealed, {"main_init", "main_seq_K128_N256", "main_seq_K256_N512"})):
+    loading = {"main_init", "main_init_again"}
+    for path, names in (
+        (panel, {"main_seq", "main_seq_again"}),
+        (sealed, {*loading, "main_seq_K128_N256", "main_seq_K256_N512"}),
+    ):
         with path.open("rb") as stream:
             elf = ELFFile(stream)
             assert {symbol.name for symbol in elf.get_section_by_name(".dynsym").iter_symbols()} - {""} == names
@@ -163,8 +168,15 @@ def with_note(data: bytes, old: bytes, new: bytes) -> bytes:
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
-        (b'"elfkiln-sim/2"', b'"elfkiln-sim/1"', "schema elfkiln-sim/1, and elfkiln-sim/2 was expected"),
-        (b'"symbol":"main_seq"', b'"symbol":"main_qes"', "exports main_seq, its note names main_qes"),
+        (b'"elfkiln-sim/3"', b'"elfkiln-sim/2"', "schema elfkiln-sim/2, and elfkiln-sim/3 was expected"),
+        (
+            b'"symbol":"main_seq"',
+            b'"symbol":"main_qes"',
+            "exports main_seq, main_seq_again, its note names main_qes, main_seq_again",
+        ),
+        (b'"again":"main_seq_again"', b'"again":"main_seq_niaga"', "its note names main_seq, main_seq_niaga"),
+        (b'"again":"main_seq_again"', b'"again":null            ', "note cannot be read"),
+        (b'"loads":true', b'"loads":null', "note cannot be read"),
         (b'"loads":true', b'"loads":"ja"', "note cannot be read"),
         (b'"element":"i32"', b'"element":"i33"', "note cannot be read"),
         (b'"K":128', b'"K":-12', "note cannot be read"),

@@ -366,11 +366,16 @@ class _Printer:
     def entries(self) -> Iterable[str]:
         parameters = "const void *a, const void *b, void *c, char *message, size_t capacity"
         for number, sequence in enumerate(self.machine.sequences):
-            attributes = f'__asm__("{sequence.symbol}") __attribute__((visibility("default")))'
-            yield f"int entry_{number}({parameters}) {attributes};"
-            yield f"int entry_{number}({parameters}) {{"
-            yield f"    return sim_run({number}, a, b, c, message, capacity);"
-            yield "}"
+            for name, symbol, again in (
+                (f"entry_{number}", sequence.symbol, 0),
+                (f"again_{number}", sequence.again, 1),
+            ):
+                if symbol is None:
+                    continue
+                yield f'int {name}({parameters}) __asm__("{symbol}") __attribute__((visibility("default")));'
+                yield f"int {name}({parameters}) {{"
+                yield f"    return sim_run({number}, {again}, a, b, c, message, capacity);"
+                yield "}"
 
 
 def _table(declaration: str, rows: list[str]) -> Iterable[str]:

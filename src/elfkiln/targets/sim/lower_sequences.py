@@ -28,6 +28,7 @@ from elfkiln.targets.sim.machine import (
     MachineSequence,
     MachineStep,
     MachineTask,
+    again_symbol,
     entry_symbol,
 )
 
@@ -54,7 +55,9 @@ def lower_sequence(
         sound = [task for task in tasks if task.argument == number and task.fault is None]
         reads, writes = any(not task.drains for task in sound), any(task.drains for task in sound)
         arguments.append(HostArgument(argument.bytes, argument.element_bytes, reads, writes))
-    return MachineSequence(entry_symbol(design, sequence), tasks, steps, tuple(arguments))
+    return MachineSequence(
+        entry_symbol(design, sequence), again_symbol(design, sequence), tasks, steps, tuple(arguments)
+    )
 
 
 class _SequenceLowering:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from elfkiln.design.model import Const, Design, Sequence, Tile, Value
+from elfkiln.design.model import Const, Design, LoadPdi, Sequence, Tile, Value
 from elfkiln.design.patterns import Pattern
 
 MOST_ARGUMENTS = 3
@@ -166,9 +166,13 @@ class HostArgument:
 
 @dataclass(frozen=True, slots=True)
 class MachineSequence:
-    """A sequence; `symbol` is the C name of its entry, and what messages call it."""
+    """A sequence; `symbol` is the C name of its entry, and what messages call it.
+
+    `again` is the name of the entry that leaves its load_pdi out, None where it has none to leave out.
+    """
 
     symbol: str
+    again: str | None
     tasks: tuple[MachineTask, ...]
     steps: tuple[MachineStep, ...]
     arguments: tuple[HostArgument, ...]
@@ -235,3 +239,16 @@ def stream_has_part(stream: Stream) -> bool:
 def entry_symbol(design: Design, sequence: Sequence) -> str:
     """Return the C name of a sequence's entry, e.g. `main_seq`."""
     return f"{design.name}_{sequence.name}"
+
+
+def loads(sequence: Sequence) -> bool:
+    """Return whether a sequence loads the array itself: its first step is load_pdi."""
+    return bool(sequence.steps) and isinstance(sequence.steps[0], LoadPdi)
+
+
+def again_symbol(design: Design, sequence: Sequence) -> str | None:
+    """Return the C name of the entry that runs a sequence on the array as it is, None for one that loads nothing.
+
+    Such an entry leaves load_pdi out as the firmware does when the array holds that very PDI already.
+    """
+    return f"{entry_symbol(design, sequence)}_again" if loads(sequence) else None

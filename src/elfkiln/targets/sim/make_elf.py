@@ -14,6 +14,7 @@ from elfkiln.store.recipe import Step
 from elfkiln.targets.sim.c_source import c_source, version_script
 from elfkiln.targets.sim.compiler import EXPORTS_FILE, Compiler, Unit, kernel_sources, runtime_sources
 from elfkiln.targets.sim.lower_design import lower
+from elfkiln.targets.sim.machine import Machine
 from elfkiln.targets.sim.note import note_of
 from elfkiln.targets.sim.zig_toolchain import SimToolchain
 
@@ -73,14 +74,14 @@ def units_of(
     """
     linked = _linked_kernels(design, kernels)
     machine = lower(design)
+    symbols = _symbols(machine)
     source = c_source(machine, note_of(design, digest, compiler.toolchain.cpu))
     units = (
         compiler.design(source, sources),
         compiler.runtime(sources),
         *(compiler.kernel(kernel, sources) for kernel in linked),
     )
-    exports = version_script([sequence.symbol for sequence in machine.sequences])
-    return SimUnits(units, exports, compiler.toolchain.link_flags)
+    return SimUnits(units, version_script(symbols), compiler.toolchain.link_flags)
 
 
 def build_sim_elf(
@@ -130,6 +131,16 @@ def build_design(
 def link_units(units: SimUnits, compiler: Compiler) -> Path:
     """Compile every unit and link the objects; return the ELF's path."""
     return compiler.link([compiler.compile(unit) for unit in units.units], units.exports, ELF_NAME)
+
+
+def _symbols(machine: Machine) -> list[str]:
+    """Return the C names of all entries; raises `Refused` when two sequences ask for one."""
+    names = [name for one in machine.sequences for name in (one.symbol, one.again) if name is not None]
+    for name in names:
+        if names.count(name) > 1:
+            what = f"design {machine.design.name}: entry {name}"
+            raise refusal(what, expected="one sequence for it", found="two", remedy="rename a sequence")
+    return names
 
 
 def _linked_kernels(design: Design, kernels: Sequence[KernelObject]) -> list[KernelObject]:

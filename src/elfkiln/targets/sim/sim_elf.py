@@ -51,9 +51,10 @@ _DTYPES: dict[str, type[np.generic]] = {
 
 @dataclass(frozen=True, slots=True)
 class SimEntry:
-    """One exported function: its symbol, the sequence behind it, its arguments' types and the GEMM it computes.
+    """One sequence: the symbol of its function, its arguments' types and the GEMM it computes.
 
     `loads` says whether the sequence loads the array itself; one that does not needs a run of one that does before.
+    `again` is the function that leaves the load out, None where there is none to leave out.
     """
 
     symbol: str
@@ -61,6 +62,7 @@ class SimEntry:
     loads: bool
     arguments: tuple[MemRef, ...]
     geometry: Geometry | None
+    again: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +129,7 @@ class _Reader:
             # pyelftools tells broken input by many classes, from ELFError to struct's and its parser's own.
             raise self.differs(f"not a readable ELF ({type(error).__name__}: {brief(error)})") from error
         info = self.parse(note)
-        symbols = {entry.symbol for entry in info.entries}
+        symbols = {name for entry in info.entries for name in (entry.symbol, entry.again) if name is not None}
         if exported != symbols:
             raise self.differs(
                 f"it exports {_words(exported)}, its note names {_words(symbols)}; it was not built by elfkiln"
@@ -250,7 +252,11 @@ def _entry(table: Any) -> SimEntry:
         geometry = Geometry(contiguous=_flag(found["contiguous"]), **numbers)
     if len(arguments) > MOST_ARGUMENTS:
         raise TypeError("an entry's fields")
-    return SimEntry(_text(table["symbol"]), _text(table["sequence"]), _flag(table["loads"]), arguments, geometry)
+    again = None if table["again"] is None else _text(table["again"])
+    loads = _flag(table["loads"])
+    if loads != (again is not None):
+        raise TypeError("an entry that loads and one that leaves it out")
+    return SimEntry(_text(table["symbol"]), _text(table["sequence"]), loads, arguments, geometry, again)
 
 
 def _element(value: object) -> str:
@@ -289,8 +295,20 @@ class SimElf:
         """Unload the ELF; it cannot be run after that."""
         self._library.close()
 
-    def run(self, a: Array, b: Array, c: Array | None = None, sequence: str = contract.INSTANCE) -> Array:
+    def run(
+        self,
+        a: Array,
+        b: Array,
+        c: Array | None = None,
+        sequence: str = contract.INSTANCE,
+        *,
+        again: bool = False,
+    ) -> Array:
         """Run a sequence over A, B and C and return C.
+
+        With `again` it runs without load_pdi on an array that is loaded, as every launch but the first does on the
+        device, whose firmware leaves out the load of the PDI that it loaded last: it meets the locks, buffers and
+        programs as the run before left them. The first run, and one after a failure, loads all the same.
 
         Arrays must be C-contiguous, of the entry's element types and numbers of elements; A and C may be flat or
         M x K and M x N, B any shape. Without `c` the result is a new array, M x N for a GEMM. Raises `Refused` for an
@@ -303,28 +321,29 @@ class SimElf:
         if c is None:
             shape = (entry.arguments[2].elements,) if geometry is None else (geometry.M, geometry.N)
             c = np.empty(shape, dtype=_DTYPES[entry.arguments[2].element])
+        symbol = entry.again if again and entry.again is not None else entry.symbol
         shapes = [None, None, None] if geometry is None else [(geometry.M, geometry.K), None, (geometry.M, geometry.N)]
         for name, array, argument, matrix in zip("ABC", (a, b, c), entry.arguments, shapes, strict=True):
             _check_array(f"sequence {sequence}: {name}", array, argument, matrix)
         if not c.flags.writeable:
             raise refusal(f"sequence {sequence}: C", expected="a writable array", found="a read-only one")
-        self._call(entry, a, b, c)
+        self._call(symbol, a, b, c)
         return c
 
     def call(self, sequence: str) -> None:
         """Run a sequence that touches no argument, such as the one that only loads the array."""
-        self._call(self.info.entry(sequence), None, None, None)
+        self._call(self.info.entry(sequence).symbol, None, None, None)
 
-    def _call(self, entry: SimEntry, a: Array | None, b: Array | None, c: Array | None) -> None:
+    def _call(self, symbol: str, a: Array | None, b: Array | None, c: Array | None) -> None:
         pointer = ctypes.c_void_p
         types = pointer, pointer, pointer, ctypes.c_char_p, ctypes.c_size_t
-        function = self._library.function(entry.symbol, ctypes.c_int, *types)
+        function = self._library.function(symbol, ctypes.c_int, *types)
         message = ctypes.create_string_buffer(MESSAGE_BYTES)
         pointers = [None if array is None else array.ctypes.data for array in (a, b, c)]
         code = function(*pointers, message, MESSAGE_BYTES)
         if code:
             text = message.value.decode("utf-8", "replace")
-            raise SimulationFailed(text or f"{entry.symbol}: failed with code {code} and no message")
+            raise SimulationFailed(text or f"{symbol}: failed with code {code} and no message")
 
 
 def _check_array(what: str, array: Array, argument: MemRef, matrix: tuple[int, int] | None) -> None:

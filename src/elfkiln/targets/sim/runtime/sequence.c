@@ -345,6 +345,8 @@ static bool load_pdi(void) {
             text_string(DESIGN->fault);
         return false;
     }
+    if (run.configured && run.again)
+        return true;
     if (run.configured && !settle())
         return false;
     for (uint32_t i = 0; i < run.sequence->task_count; ++i)
@@ -437,7 +439,7 @@ static void run_call(void) {
     run_sequence();
 }
 
-int sim_run(uint32_t number, const void *a, const void *b, void *c, char *message, size_t capacity) {
+int sim_run(uint32_t number, bool again, const void *a, const void *b, void *c, char *message, size_t capacity) {
     static bool busy;
     if (__atomic_exchange_n(&busy, true, __ATOMIC_ACQUIRE)) {
         static const char REFUSAL[] = "a run of this ELF is under way; one at a time";
@@ -448,6 +450,7 @@ int sim_run(uint32_t number, const void *a, const void *b, void *c, char *messag
     run.code = 0;
     text.used = 0;
     run.sequence = &DESIGN->sequences[number];
+    run.again = again;
     run.arguments[0] = (uint8_t *)(uintptr_t)a;
     run.arguments[1] = (uint8_t *)(uintptr_t)b;
     run.arguments[2] = c;

@@ -334,8 +334,11 @@ typedef struct {
 /* The design this ELF holds, defined by the generated C. */
 extern sim_machine sim_design;
 
-/* Runs sequence `number` over the host's buffers; see docs/simulator.md for the codes and messages. */
-int sim_run(uint32_t number, const void *a, const void *b, void *c, char *message, size_t capacity);
+/*
+ * Runs sequence `number` over the host's buffers; see docs/simulator.md for the codes and messages. With `again` it does
+ * without load_pdi where the array is loaded: the firmware leaves it out then, and the run meets what the last one left.
+ */
+int sim_run(uint32_t number, bool again, const void *a, const void *b, void *c, char *message, size_t capacity);
 
 /*
  * What a core's program does at statement `step`. A program returns at once when one of these is false: it waits (and

@@ -20,6 +20,7 @@ enum { MOST_IDLE = 1 << 26, KERNEL_WORK = 64 };
 
 static struct {
     bool configured;
+    bool again;
     int code;
     const sim_sequence *sequence;
     uint32_t step;
