@@ -172,16 +172,21 @@ def task_operations(
 
     `sizes` and `strides` have 4 entries, outermost first, in elements of `width` bytes.
     """
+
+    def step(stride):
+        # A dimension of one has no stride; else the field holds it less one.
+        return max(stride * width // 4 - 1, 0)
+
     base = column << 25
     length = sizes[1] * sizes[2] * sizes[3] * width // 4
     linear = sizes[1] == sizes[2] == 1
     words = [length, 0, 0, 0, 0xC0000000, 0x02000000, 0, 0x02000000]
     if not linear:
         words[3] = (sizes[3] * width // 4) << 20
-        words[4] |= sizes[2] << 20 | (strides[2] * width // 4 - 1)
-        words[5] |= strides[1] * width // 4 - 1
+        words[4] |= sizes[2] << 20 | step(strides[2])
+        words[5] |= step(strides[1])
     if sizes[0] > 1:
-        words[6] = (sizes[0] - 1) << 20 | (strides[0] * width // 4 - 1)
+        words[6] = (sizes[0] - 1) << 20 | step(strides[0])
     repeat = sizes[0] - 1 if repeat is None else repeat
     queue = QUEUES[direction, channel]
     register = 0x1D000 + 0x20 * bd
@@ -211,7 +216,7 @@ def gemm_stream(design, *, load: bool = True, places=None) -> bytes:
     `places` are the addresses of named buffers and locks.
     """
     sequence = design.sequences[0]
-    rows = sum(f.name.startswith("A_") for f in design.fifos)
+    rows = sum(f.name.startswith("A_") and f.producer.kind == "shim" for f in design.fifos)
     operations, pushes, ids, held = [], {}, {}, {}
 
     def end(task):

@@ -36,6 +36,7 @@ from elfkiln.targets.npu2.full_elf.stream import Other, Write, read_stream
 from elfkiln.targets.sim.sim_elf import SimElfInfo, SimEntry
 from elfkiln.work.inspect import inspect
 from gemm_designs import Shape, panel_b8, panel_rm, v27
+from rendered import rendered_design
 from simulating import mm_i8
 from small_designs import with_task
 
@@ -585,7 +586,11 @@ def test_both_targets_take_the_same_tags_for_a_design(design, tags):
         ),
         (-1, lambda _: {"sizes": (1, 16, 8, 8), "repeat_count": 0}, "bytes of C: expected 16 x 14336 x 4"),
         # Its second run begins half a block too early.
-        (-2, lambda _: {"strides": (4 * 14336, 8, 14336, 1)}, "task of C: expected a rectangle of rows of 14336 words"),
+        (
+            -2,
+            lambda _: {"strides": (4 * 14336, 8, 14336, 1)},
+            "task of C: expected a rectangle of rows 57344 bytes apart",
+        ),
     ],
 )
 def test_c_is_written_exactly_once(place, change, text):
@@ -600,6 +605,47 @@ def test_c_is_written_exactly_once(place, change, text):
     assert f"no GEMM: {text}" in str(caught.value)
     # A design whose tasks are these is no GEMM either: both are read by one rule.
     assert geometry_of(broken.sequences[0], broken) is None
+
+
+# The taps that families render: small designs of each kind, and one task of them moved elsewhere.
+RENDERED = {
+    "b8": ("_b8", 128, 1024, 512, 4),
+    "whole rows": ("_b8", 128, 512, 512, 4),
+    "rm": ("", 16, 512, 512, 4),
+    "shared": ("_pb16i", 16, 1024, 512, 4),
+}
+WRONG_TAPS = {
+    "rows of A too far apart": ("b8", 1, {"strides": (0, 512, 2048, 1)}, "bytes between rows of A: expected one value"),
+    "runs of A that overlap": ("b8", 1, {"strides": (0, 256, 1024, 1)}, "task of A: expected a rectangle of rows 1024"),
+    "a panel of A twice": ("b8", 1, {"offset": 0}, "row panels of A: expected each of 128 rows equally often"),
+    "C over another column's": ("b8", 9, {"offset": 256}, "columns of C from row 0: expected each of 512 once"),
+    "A from the middle of a row": ("whole rows", 1, {"offset": 32 * 512 - 256}, "task of A: expected a rectangle of"),
+    "steps of B that overlap": ("rm", 2, {"strides": (0, 2048, 512, 1)}, "tasks of B: expected linear runs of whole"),
+    "B half a tile on": ("rm", 2, {"offset": 192}, "tasks of B: expected linear runs of whole tiles, or rows of 128"),
+    "parts of C with gaps": ("shared", 5, {"strides": (0, 64, 512, 1)}, "task of C: expected a rectangle of rows 2048"),
+    "parts of C that overlap": ("shared", 5, {"strides": (0, 16, 512, 1)}, "task of C: expected a rectangle of rows"),
+}
+
+
+@pytest.mark.parametrize("kind", RENDERED)
+def test_rendered_taps_are_read_back(kind):
+    tag, M, K, N, columns = RENDERED[kind]
+    gemm = gemm_of(read_full_elf(gemm_elf(rendered_design(*RENDERED[kind]))).kernels[0].instances[0])
+    lies = (2 if tag == "_pb16i" else 8, tag != "")
+    assert (gemm.M, gemm.K, gemm.N, gemm.weight_bits, gemm.contiguous, gemm.columns) == (M, K, N, *lies, columns)
+    check_full_elf(
+        read_full_elf(gemm_elf(rendered_design(*RENDERED[kind]))), ArtifactName("O", K, N, tag, m16=M == 16), ()
+    )
+
+
+@pytest.mark.parametrize("what", WRONG_TAPS)
+def test_a_wrong_one_of_the_rendered_taps_is_refused(what):
+    kind, number, changes, text = WRONG_TAPS[what]
+    tag, M, K, N, _ = RENDERED[kind]
+    elf = read_full_elf(gemm_elf(with_task(rendered_design(*RENDERED[kind]), number, **changes)))
+    with pytest.raises(BadElf, match="wrong-geometry") as caught:
+        check_full_elf(elf, ArtifactName("O", K, N, tag, m16=M == 16), ())
+    assert f"no GEMM: {text}" in str(caught.value)
 
 
 GEOMETRIES = ((5120, 14336), (6144, 5120), (17408, 5120))
