@@ -154,9 +154,9 @@ def test_verify_passes_on_a_sound_set(built):
     whats = {getattr(result, "what", "") for result in results}
     for wanted in (
         "M=128 against numpy, random",
-        "M=128 against numpy, -127",
-        "M=16 twin against numpy, one-hot",
-        "M=16 twin against numpy, coordinates",
+        "M=128 against numpy, -127, load_pdi left out",
+        "M=16 twin against numpy, one-hot, load_pdi left out",
+        "M=16 twin against numpy, coordinates, load_pdi left out",
         "M=16 twin against M=128, random",
         "b8 against rm, random",
         "M=128 fed a rm buffer",
@@ -176,14 +176,14 @@ def test_verify_finds_a_design_of_another_microkernel(tmp_path):
     project = make_project(tmp_path / "wrong")
     source = project.kernels / "mm_i8.cc"
     text = source.read_text()
-    assert text.count("c10.mac(a1, b0);") == 2
+    assert text.count("c10.mac(a1, b0);") == 1
     source.write_text(text.replace("c10.mac(a1, b0);", "c10.mac(a1, b1);"))
     results = verify_set(
         project, builder_for(project, "sim"), model_requirements(project, "tiny"), jobs=2, say=lambda _: None
     )
     assert exit_code_of(results) == 1
     failed = {result.what for result in results if not result.passed}
-    assert {"M=128 against numpy, random", "M=16 twin against numpy, coordinates"} <= failed
+    assert {"M=128 against numpy, random", "M=16 twin against numpy, coordinates, load_pdi left out"} <= failed
     # Twin and M=128 share the fault, so only the oracle shows it.
     assert "M=16 twin against M=128, random" not in failed
 
@@ -200,6 +200,28 @@ def test_verify_reports_an_elf_that_ends_in_a_message(tmp_path):
     )
     assert exit_code_of(results) == 1
     assert all(not result.passed for result in results if result.names[0].startswith("full_i8"))
+
+
+def test_verify_finds_a_design_that_is_right_on_a_fresh_array_only(tmp_path):
+    """Cores that make as many tiles of C as one launch needs, and no more: the second launch waits for ever."""
+    project = make_project(tmp_path / "fresh")
+    template = project.templates / "panel_gemm.py.j2"
+    text = template.read_text()
+    assert text.count("range_(FOREVER)") == 1
+    template.write_text(text.replace("range_(FOREVER)", "range_(ROW_GROUPS * COL_GROUPS)"))
+    results = verify_set(
+        project, builder_for(project, "sim"), model_requirements(project, "tiny"), jobs=2, say=lambda _: None
+    )
+    assert exit_code_of(results) == 1
+    passed = {result.what for result in results if result.passed}
+    assert {"M=128 against numpy, random", "M=16 twin against numpy, random"} <= passed
+    failed = [result.line() for result in results if not result.passed]
+    # Three inputs after the first, on each of M = 128 and 16, for three geometries.
+    assert len(failed) == 3 * 2 * 3
+    for line in failed:
+        assert "right on a fresh array only; on one that an earlier run has used, load_pdi left out as the" in line
+        assert "deadlock, 0 of" in line
+        assert "\n" not in line
 
 
 def test_verify_runs_what_is_registered_or_says_so(tmp_path):

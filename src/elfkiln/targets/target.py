@@ -110,8 +110,19 @@ class OpenedElf(Protocol):
 class RunnableElf(Protocol):
     """An ELF loaded into this process: its own array, which nothing else shares."""
 
-    def run(self, a: NDArray[Any], b: NDArray[Any], c: NDArray[Any] | None = None, sequence: str = ...) -> NDArray[Any]:
-        """Run a sequence over A, B and C and return C; `SimulationFailed` when the run fails."""
+    def run(
+        self,
+        a: NDArray[Any],
+        b: NDArray[Any],
+        c: NDArray[Any] | None = None,
+        sequence: str = ...,
+        *,
+        again: bool = False,
+    ) -> NDArray[Any]:
+        """Run a sequence over A, B and C and return C; `SimulationFailed` when the run fails.
+
+        With `again` a loaded array is not loaded anew: the run meets what the one before left.
+        """
         ...
 
     def call(self, sequence: str) -> None:

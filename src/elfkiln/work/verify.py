@@ -1,5 +1,8 @@
 """Runs every ELF of a model at full size and compares every int32 with numpy; twins, layouts and packings too.
 
+The first run of an ELF loads the array. The others leave load_pdi out, as the device's firmware does for the PDI that
+it loaded last, so they meet the locks, buffers and programs that the run before left; C is poisoned before each.
+
 Oracles do not use the simulator or the layouts' own taps: products are numpy float64 matrix products, exact here since
 every sum stays below 2**53 (float32 would not be: sums reach 82.6 million), and the special inputs have closed forms.
 """
@@ -18,7 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elfkiln.engine import contract, layouts
-from elfkiln.errors import EXIT_DIFFERS, EXIT_DONE, Differs, ElfkilnError, Refused
+from elfkiln.engine.legality import rows_for
+from elfkiln.errors import EXIT_DIFFERS, EXIT_DONE, Differs, ElfkilnError, Refused, SimulationFailed
 from elfkiln.io.workspace import private_folder
 from elfkiln.models.requirement import Requirement, RequirementSet
 from elfkiln.project import Project
@@ -35,8 +39,12 @@ from elfkiln.work.jobs import Job, entry_of, plan_jobs
 
 Int8 = NDArray[np.int8]
 Int32 = NDArray[np.int32]
+Run = Callable[[Int8, NDArray[Any], bool], Int32]
+"""Runs a GEMM over A and packed B and returns C; the last argument says whether the array is loaded anew for it."""
 
 SEED = 20261129
+POISON = -(2**31)
+"""No sum of int8 products below 2^31 in magnitude reaches it."""
 _BLOCK = 2048
 
 
@@ -210,20 +218,20 @@ class _Bench:
             raise Differs(store.problem(entry.elf) or f"blob sha256:{entry.elf} changed while it was read")
         return job, obtain(self.project, builder, job).artifact, store
 
-    def sealed_run(
-        self, wanted: RequirementSet, need: Requirement, sequence: str
-    ) -> Callable[[Int8, NDArray[Any]], Int32]:
-        """Return a call of one entry of a sealed ELF, configured once by `init`; calls take turns."""
+    def sealed_run(self, wanted: RequirementSet, need: Requirement, K: int, N: int) -> Run:
+        """Return a call of a sealed ELF's entry for K and N, configured once by `init`; calls take turns."""
         with self.turn:
             if need.file_name not in self.configured:
                 elf = self.elf(wanted, need)
                 elf.call(contract.SEALED_INIT)
                 self.configured[need.file_name] = elf
-        sealed = self.configured[need.file_name]
+        sealed, sequence = self.configured[need.file_name], contract.sealed_instance(K, N)
 
-        def run(a: Int8, b: NDArray[Any]) -> Int32:
+        def run(a: Int8, b: NDArray[Any], fresh: bool) -> Int32:
             with self.turn:
-                return sealed.run(a, b, sequence=sequence)
+                if fresh:
+                    sealed.call(contract.SEALED_INIT)
+                return sealed.run(a, b, poisoned(contract.DECODE_M, N), sequence=sequence)
 
         return run
 
@@ -244,12 +252,17 @@ class _Bench:
 
 @dataclass(frozen=True, slots=True)
 class _Runnable:
-    """One way to compute a geometry: an ELF (or an entry of the sealed one) over `M` rows."""
+    """One way to compute a geometry: an ELF (or an entry of the sealed one) over `M` rows.
+
+    `run` takes A, packed B and whether the array is loaded anew for it. `loads` says that the ELF's own sequence loads:
+    its first run does, and the later ones go without, as on the device.
+    """
 
     kind: str
     names: tuple[str, ...]
     M: int
-    run: Callable[[Int8, NDArray[Any]], Int32]
+    run: Run
+    loads: bool
 
 
 def _verify_geometry(
@@ -262,18 +275,50 @@ def _verify_geometry(
     layout = wanted.layout
     ways = [*_named_ways(bench, wanted, needs), *_sealed_ways(bench, wanted, geometry, sealed)]
     results: list[Check | Problem] = []
+    ran = False
     for what, a, b, expected in inputs(*geometry, ternary=contract.weight_layout(layout).ternary):
         packed = layouts.pack(b, layout)
         outputs = {}
         for way in ways:
-            outputs[way.kind] = way.run(a[: way.M], packed)
-            text = f"{way.kind} against numpy, {what}"
-            results.append(_compare(way.names, text, outputs[way.kind], expected[: way.M]))
+            fresh = way.loads and not ran
+            outputs[way.kind], result = _against_numpy(way, what, a[: way.M], packed, expected[: way.M], fresh=fresh)
+            results.append(result)
+        ran = True
         results += _pairs(ways, outputs, what)
         if what == "random":
             results += _other_layout(bench, wanted, needs, a, b, outputs)
             results += _wrong_packing(ways, a, b, outputs, layout)
     return results
+
+
+def _against_numpy(
+    way: _Runnable, what: str, a: Int8, packed: NDArray[Any], expected: NDArray[np.int64], *, fresh: bool
+) -> tuple[Int32, Check | Problem]:
+    """Run a way once and compare with numpy; return C and the result.
+
+    A run that goes without load_pdi and fails is repeated on a fresh array: a design that is right there alone gets a
+    line that says so.
+    """
+    text = f"{way.kind} against numpy, {what}"
+    if fresh:
+        found = way.run(a, packed, True)
+        return found, _compare(way.names, text, found, expected)
+    if way.loads:
+        text += ", load_pdi left out"
+    try:
+        found = way.run(a, packed, False)
+    except SimulationFailed as error:
+        check, reason = None, str(error)
+    else:
+        check = _compare(way.names, text, found, expected)
+        if check.passed:
+            return found, check
+        reason = f"{check.mismatched} of {check.elements} differ, largest difference {check.largest}"
+    anew = way.run(a, packed, True)
+    if np.array_equal(anew, expected):
+        where = "on one that an earlier run has used" + (", load_pdi left out as the firmware does" * way.loads)
+        return anew, Problem(way.names, f"{way.kind}, {what}: right on a fresh array only; {where}: {reason}")
+    return anew, check or _compare(way.names, text, anew, expected)
 
 
 def _kind(m16: bool) -> str:
@@ -286,7 +331,9 @@ def _named_ways(bench: _Bench, wanted: RequirementSet, needs: list[Requirement])
         if named and named[0].name is not None:
             # Names of one geometry are one recipe: G's ELF is U's.
             names = tuple(need.file_name for need in named)
-            yield _Runnable(_kind(m16), names, named[0].name.M, bench.elf(wanted, named[0]).run)
+            name = named[0].name
+            run = _poisoning(bench.elf(wanted, named[0]), name.M, name.N)
+            yield _Runnable(_kind(m16), names, name.M, run, loads=True)
 
 
 def _sealed_ways(
@@ -295,8 +342,22 @@ def _sealed_ways(
     K, N = geometry
     for need in sealed:
         if geometry in need.sealed:
-            run = bench.sealed_run(wanted, need, contract.sealed_instance(K, N))
-            yield _Runnable("sealed", (f"{need.file_name} K={K} N={N}",), contract.DECODE_M, run)
+            run = bench.sealed_run(wanted, need, K, N)
+            yield _Runnable("sealed", (f"{need.file_name} K={K} N={N}",), contract.DECODE_M, run, loads=False)
+
+
+def _poisoning(elf: RunnableElf, M: int, N: int) -> Run:
+    """Return how an ELF's one sequence is run: into a poisoned C, with load_pdi on a fresh array, else without."""
+
+    def run(a: Int8, b: NDArray[Any], fresh: bool) -> Int32:
+        return elf.run(a, b, poisoned(M, N), again=not fresh)
+
+    return run
+
+
+def poisoned(M: int, N: int) -> Int32:
+    """Return a C of M x N filled with a number that no sum of products is: what is not written shows."""
+    return np.full((M, N), POISON, np.int32)
 
 
 def _pairs(ways: list[_Runnable], outputs: dict[str, Int32], what: str) -> Iterator[Check]:
@@ -321,8 +382,10 @@ def _other_layout(
             continue
         done.add(need.name.m16)
         name = replace(need.name, tag=tag)
-        elf = bench.reference(replace(wanted, layout=layout), replace(need, name=name, file_name=str(name)))
-        found = elf.run(a[: name.M], layouts.pack(b, layout))
+        rows = rows_for(need.columns, layout, m16=name.m16)
+        other = replace(need, name=name, file_name=str(name), rows=rows)
+        elf = bench.reference(replace(wanted, layout=layout), other)
+        found = _poisoning(elf, name.M, name.N)(a[: name.M], layouts.pack(b, layout), True)
         text = f"{wanted.layout} against {layout}, random"
         yield _compare((need.file_name, str(name)), text, outputs[_kind(name.m16)], found)
 
@@ -339,7 +402,7 @@ def _wrong_packing(ways: list[_Runnable], a: Int8, b: Int8, outputs: dict[str, I
         wrong["fed tiles in ki-major order"] = layouts.pack(b, layout, layouts.TileOrder.KI_MAJOR)
     for way in ways:
         for what, buffer in wrong.items():
-            found = way.run(a[: way.M], buffer)
+            found = way.run(a[: way.M], buffer, way.loads)
             yield _compare(way.names, f"{way.kind} {what}", found, outputs[way.kind], must_differ=True)
 
 

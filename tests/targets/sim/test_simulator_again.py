@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from elfkiln.design.model import Acquire, Call, Const, Core, Kernel, Loop, MemRef, ObjectRef, Release
+from elfkiln.design.model import Acquire, Call, Const, Core, Kernel, Lock, Loop, MemRef, ObjectRef, Release, UseLock
 from elfkiln.errors import Refused, SimulationFailed
 from gemm_designs import Shape, panel_b8, panel_rm
 from sim_designs import CORE, SHIM, copying, design, fifo, forever, task
@@ -42,7 +42,7 @@ def serving(*body, **changes):
     )
 
 
-FOUR_TURNS = Loop(0, Const(0), Const(4), Const(1), copying("in", "out"))
+FOUR_TURNS = Loop(1, Const(0), Const(4), Const(1), copying("in", "out"))
 
 
 def runs(elf):
@@ -62,6 +62,14 @@ def test_a_program_that_ends_serves_one_run(simulator):
     assert right
     assert "deadlock, 0 of 4096 bytes moved" in line
     assert "it begins with the program of core(0,2) has ended" in line
+
+
+def test_a_lock_that_only_load_pdi_opens_opens_once(simulator):
+    body = (UseLock("go", "acquire_ge", Const(1)), FOUR_TURNS)
+    right, line = runs(simulator.elf(serving(*forever(*body), locks=(Lock("go", CORE, 1),)), relay()))
+    assert right
+    assert "it begins with" in line
+    assert "use go" in line or "go at core(0,2)" in line
 
 
 def test_what_a_core_takes_before_its_endless_loop_it_takes_once(simulator):
