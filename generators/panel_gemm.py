@@ -24,7 +24,7 @@ from elfkiln.engine.contract import (
 from elfkiln.engine.legality import check_geometry
 from elfkiln.errors import Refused, refusal
 from elfkiln.families.family import DesignRequest, KernelObject, Program
-from elfkiln.families.kernel_costs import matmul_cycles
+from elfkiln.families.kernel_costs import has_cost, matmul_cycles
 from elfkiln.hardware.limits import CORE, I32_LIMIT, MEM, SHIM, WORD_BYTES, TileLimits, limit
 from elfkiln.hardware.timing import constant
 
@@ -289,7 +289,7 @@ class PanelFamily:
         """Return the sizes of a design after checking every rule; raises `Refused` naming the rule and the numbers.
 
         The K tile is the least of 64, 128 and 256 whose predicted time is within 1 % of the best of those that divide K
-        and fit.
+        and fit; 64 where rows share a tile, and for a microkernel that the table of cycles does not have.
         """
         for name in ("M", "K", "N", "columns"):
             _check_whole(f"{self.name}: {name}", getattr(request, name))
@@ -300,9 +300,11 @@ class PanelFamily:
         rows, split = self._rows(where, request, m)
         shallow = Shape(K, N, M, m, rows, request.columns, split=split, a_run=longest_run(K, TILE_K))
         _check_numbers(where, shallow, self)
-        # A part of a tile of weights is one run of memory only where the tile is the layout's own.
-        depths = [TILE_K] if split else [k for k in K_CHOICES if K % k == 0]
-        shapes = [replace(shallow, k=k, a_run=longest_run(K, k)) for k in depths]
+        # A part of a tile of weights is one run of memory only where the tile is the layout's own, and of a microkernel
+        # whose cycles nobody has counted the model has nothing to say.
+        if split or not has_cost(self.entry, m, TILE_N):
+            return shallow
+        shapes = [replace(shallow, k=k, a_run=longest_run(K, k)) for k in K_CHOICES if K % k == 0]
         fitting = [shape for shape in shapes if shape.k == TILE_K or self._fits(shape)]
         best = min(map(self.seconds, fitting))
         return next(shape for shape in fitting if self.seconds(shape) <= best * (1 + WORTH))
@@ -356,7 +358,8 @@ class PanelFamily:
     def seconds(self, shape: Shape) -> float:
         """Return the predicted time of a launch without what starting it takes (docs/performance.md).
 
-        For each K tile the slowest of core, streams, channels and fabric; for each group what C costs besides.
+        For each K tile the slowest of core, streams, channels and fabric, for each group what C costs besides; but no
+        less than the controller's time for all tasks, or the fabric's for all bytes.
         """
         clock, stream = constant("clock").value, constant("stream").value
         a_tile, b_tile = shape.m * shape.k, self.b_object(shape)
@@ -372,7 +375,10 @@ class PanelFamily:
         stall = c_tile / stream / clock + constant("c-group").value
         written = c_bytes / constant("fabric-write").value + _short_runs(c, c_bytes)
         group = shape.k_tiles * max(core, streams, channel, fabric) + stall + constant("c-shown").value * written
-        return shape.groups * group
+        tasks = shape.groups * (shape.panels + 2 * shape.columns)
+        moved = shape.groups * (shape.k_tiles * (a_bytes + b_bytes) + c_bytes)
+        least = max(tasks * constant("task").value, moved / constant("fabric-both").value)
+        return max(least, shape.groups * group)
 
 
 def longest_run(K: int, k: int) -> int:

@@ -19,6 +19,8 @@ from elfkiln.families.family import (
     render,
     render_sealed,
 )
+from elfkiln.work.predict import predict_design
+from rendered import rendered_design
 
 ROOT = Path(__file__).resolve().parents[2]
 LEGAL = DesignRequest(K=5120, N=14336, M=128, tag="_b8", columns=8)
@@ -148,6 +150,80 @@ def test_a_huge_number_is_refused_by_its_size(field, value):
     assert f"{field}: expected a whole number in 1..2147483647, found a number of" in refused(**{field: value})
 
 
+@pytest.mark.parametrize(
+    ("changes", "notes"),
+    [
+        ({}, ()),
+        ({"tag": "_pb16i", "M": 16}, ()),
+        (
+            {"tag": "_pb16i", "M": 16, "N": 384, "columns": 3},
+            ("It runs on 2 of 4 rows of cores: rule rows <= columns, of which there are 3.",),
+        ),
+        ({"tag": "_pb16i", "M": 16, "rows": 1}, ("It runs on 1 of 4 rows of cores: as asked for.",)),
+        ({"K": 704}, ("A comes in runs of 64 bytes: none of up to 512 in whole K tiles divides K.",)),
+        ({"K": 64}, ("A comes in runs of 64 bytes: none of up to 512 in whole K tiles divides K.",)),
+    ],
+)
+def test_what_a_design_does_otherwise_stands_in_its_header(changes, notes):
+    result = render(ROOT, replace(LEGAL, **changes))
+    assert result.notes == notes
+    header = result.text.split('"""')[1].splitlines()
+    assert [line for line in header if line.startswith(("It runs", "A comes"))] == list(notes)
+
+
+def test_the_sealed_program_says_on_how_many_rows_it_runs():
+    result = render_sealed(ROOT, "_pb16i", [(1024, 256), (1024, 768)], 2)
+    assert result.notes == ("It runs on 2 of 4 rows of cores: rule rows <= columns, of which there are 2.",)
+    assert result.notes[0] in result.text.split('"""')[1]
+    assert "ROWS, COLS = 2, 2\n" in result.text
+
+
+# K tiles: what the model of time is asked, and what it is worth.
+
+
+@pytest.mark.parametrize(
+    ("tag", "M", "K", "N", "columns", "k"),
+    [
+        # int8: the fabric or a channel binds, not the core.
+        ("_b8", 128, 5120, 17408, 8, 64),
+        ("", 128, 5120, 17408, 8, 64),
+        ("_b8", 16, 5120, 17408, 8, 64),
+        # Packed at 32 rows: the core binds until C is loaded a quarter as often.
+        ("_pb16i", 128, 5120, 17408, 8, 256),
+        ("_pb16i", 128, 17408, 5120, 8, 256),
+        ("_pb16i", 128, 4480, 17408, 8, 128),  # 4480 = 35 x 128
+        ("_pb16i", 128, 704, 17408, 8, 64),  # 704 = 11 x 64
+        # One group: the controller binds, whatever the cores do.
+        ("_pb16i", 128, 640, 1024, 8, 64),
+        # Rows that share a tile take it as it lies.
+        ("_pb16i", 16, 5120, 17408, 8, 64),
+    ],
+)
+def test_the_k_tile_is_the_models_choice(tag, M, K, N, columns, k):
+    assert family_of(tag, ROOT).shape(DesignRequest(K, N, M, tag, columns)).k == k
+
+
+@pytest.mark.parametrize("tag", ["", "_b8", "_pb16i"])
+@pytest.mark.parametrize(("M", "K", "N", "columns"), [(128, 5120, 17408, 8), (16, 5120, 17408, 8), (128, 640, 512, 4)])
+def test_what_the_generator_expects_is_what_predict_says(tag, M, K, N, columns):
+    """Predict counts a design's taps, links and programs; the generator works from its sizes."""
+    family = family_of(tag, ROOT)
+    expected = family.seconds(family.shape(DesignRequest(K, N, M, tag, columns)))
+    (predicted,) = predict_design(rendered_design(tag, M, K, N, columns))
+    assert predicted.seconds == pytest.approx(expected, rel=1e-9)
+
+
+def test_a_deeper_tile_is_not_taken_where_it_does_not_fit():
+    """int8, M = 128: with 128 deep tiles stack, A, B and C are 65,536 bytes, and nothing is left for the object."""
+    family = family_of("_b8", ROOT)
+    shape = family.shape(replace(LEGAL, N=256, columns=2))
+    assert family.memory(replace(shape, k=128))[0] == 65536
+    assert shape.k == 64
+    roomy = replace(family, tile_bytes=4096)
+    assert roomy.memory(replace(shape, k=128))[0] == 49152
+    assert roomy.shape(replace(LEGAL, N=256, columns=2)).k > 64
+
+
 def test_nothing_is_rendered_for_an_illegal_geometry(monkeypatch):
     monkeypatch.setattr(module, "_rendered", lambda *_: pytest.fail("rendered"))
     refused(K=5000)
@@ -233,8 +309,8 @@ def test_dims_beyond_a_descriptor_are_refused(blocks, rule):
             "size of the second dimension: expected at most 1023 (rule tap-wrap), found 1024",
         ),
         ({"sizes": (1, 16, 8, 4096)}, "words of the innermost run: expected at most 1023 (rule tap-wrap), found 1024"),
-        ({"sizes": (8, 16, 8, 126)}, "run in bytes: expected a multiple of 4 (rule tap-words), found 126"),
-        ({"sizes": (8, 16, 16, 32)}, "bytes of a run: expected at least 64 (rule tap-short-runs), found 32"),
+        ({"sizes": (1, 16, 8, 126)}, "run in bytes: expected a multiple of 4 (rule tap-words), found 126"),
+        ({"sizes": (1, 16, 16, 32)}, "bytes of a run: expected at least 64 (rule tap-short-runs), found 32"),
         ({"strides": (0, 8, 14336, 2)}, "innermost stride: expected 1 (rule tap-inner-stride), found 2"),
         ({"strides": (0, 8, 14335, 1)}, "stride in bytes: expected a multiple of 4 (rule tap-words), found 14335"),
         ({"strides": (0, 0, 14336, 1)}, "stride in words: expected 1..1048576 (rule tap-zero-stride), found 0"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sys
 
 import pytest
 
@@ -14,6 +15,8 @@ from elfkiln.store.blobs import Store
 from elfkiln.store.registry import load_registry
 from elfkiln.work.build import build_elfs
 from elfkiln.work.explain import explain
+from elfkiln.work.progress import Progress
+from plan_data import plan_data, write_plan_file
 
 QKV = "full_i8_QKV_K256_N768_b8.elf"
 
@@ -35,6 +38,31 @@ def test_nothing_known_yet(project, stand_in):
     answer = explain(project, stand_in, QKV)
     assert (answer.state, answer.nearest) == ("would be built", None)
     assert "no recipe of this target is in the store yet" in answer.text()
+
+
+def test_what_a_design_does_otherwise_is_told(project, stand_in, capsys):
+    """N = 256 has 2 columns: packed decode runs on 2 rows of cores, and says so where it is explained and built."""
+    plan = plan_data(
+        container__layout="pb16i",
+        container__chunk_kind="pb16i",
+        container__pb16i=True,
+        kernels__tag="_pb16i",
+        decode__sealed_elf="pb16i_sealed.elf",
+    )
+    write_plan_file(project.plans / "packed", plan)
+    twin = "full_i8_D_K768_N256_pb16i_m16.elf"
+    note = "It runs on 2 of 4 rows of cores: rule rows <= columns, of which there are 2."
+    answer = explain(project, stand_in, twin)
+    assert answer.notes == (note,)
+    assert answer.text().endswith(f"\nnote: {note}")
+    assert answer.to_json()["notes"] == [note]
+    assert explain(project, stand_in, twin.replace("_m16", "")).notes == ()
+    wanted = model_requirements(project, "packed")
+    assert next(need.rows for need in wanted.requirements if need.file_name == twin) == 2
+    build_elfs(project, stand_in, [wanted], progress=Progress(sys.stdout, live=False))
+    assert f"note: {twin}: {note}" in capsys.readouterr().out.splitlines()
+    # Up to date, it is still told.
+    assert explain(project, stand_in, twin).text().endswith(f"up to date\nrecipe sha256:{answer.recipe}\nnote: {note}")
 
 
 def test_a_changed_source_is_named(built, stand_in):

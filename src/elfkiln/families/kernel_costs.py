@@ -125,6 +125,15 @@ def cost(entry: str, m: int, n: int) -> KernelCost:
     raise KeyError(f"no cycles are known of {entry} at {m} x {n}; the table has {known}")
 
 
+def has_cost(entry: str, m: int, n: int) -> bool:
+    """Return whether the table knows how an entry blocks a tile of m x n.
+
+    >>> has_cost("matmul_i8_i32", 32, 128), has_cost("matmul_t2s_i32", 32, 128)
+    (True, False)
+    """
+    return any(row.entry == entry and m % row.rows == 0 and n % row.columns == 0 for row in KERNEL_COSTS)
+
+
 def matmul_cycles(entry: str, m: int, k: int, n: int) -> Cycles:
     """Return (central, low, high) cycles of one call of a microkernel over an m x k x n tile; `KeyError` as `cost`.
 

@@ -254,7 +254,7 @@ class _Run:
                 self.up_to_date += [key for key, _ in job.wanted]
             else:
                 self._admit(job, found.artifact)
-            self.progress.done(job.title, built=found.built)
+            self.progress.done(job.title, built=found.built, notes=job.generator.notes if found.built else ())
         except ElfkilnError as error:
             self._fail(job, space_refusal(self.project.out) or error)
         except OSError as error:

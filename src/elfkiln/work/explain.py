@@ -63,6 +63,7 @@ class Explanation:
     `state` is `up to date`, `stored, not registered`, `bytes damaged or gone`, `would be built` or `refused`, and
     `refusal` then says why; `changes` lists what differs against the recipe `nearest`, which is the registered one if
     the store knows it; `generator_diff` are the lines of the rendered generator that differ, if any do.
+    `notes` are what the generator says of its design.
     """
 
     key: str
@@ -73,6 +74,7 @@ class Explanation:
     changes: tuple[Change, ...]
     generator_diff: tuple[str, ...]
     refusal: str = ""
+    notes: tuple[str, ...] = ()
 
     @property
     def line(self) -> str:
@@ -97,6 +99,7 @@ class Explanation:
             "nearest": f"sha256:{self.nearest}" if self.nearest else None,
             "changes": [change.to_json() for change in self.changes],
             "generator_diff": list(self.generator_diff),
+            "notes": list(self.notes),
         }
 
     def text(self) -> str:
@@ -113,6 +116,7 @@ class Explanation:
         elif self.nearest and any(change.input == DESIGN for change in self.changes):
             lines.append("the rendered generator is the same: elfkiln itself prints another design of it")
         lines += [f"    {line}" for line in self.generator_diff]
+        lines += [f"note: {note}" for note in self.notes]
         return "\n".join(lines)
 
 
@@ -164,12 +168,14 @@ def _explained(project: Project, builder: Builder, wanted: RequirementSet, need:
     state = _state(store, recipe, entry)
     near = _nearest(store, recipe, entry) if state == "would be built" else None
     if near is None:
-        return Explanation(key, builder.pin.name, recipe.digest, state, None, (), ())
+        return Explanation(key, builder.pin.name, recipe.digest, state, None, (), (), notes=generator.notes)
     inputs = _tell(project, memo, generator)
     old = read_generator(store, near.recipe)
     difference = () if old is None else _lines_that_differ(old, generator.text)
     changes = tuple(_changes(store, near, inputs))
-    return Explanation(key, builder.pin.name, recipe.digest, state, near.recipe, changes, difference)
+    return Explanation(
+        key, builder.pin.name, recipe.digest, state, near.recipe, changes, difference, notes=generator.notes
+    )
 
 
 def _tell(project: Project, memo: Memo, generator: RenderedGenerator) -> Inputs:

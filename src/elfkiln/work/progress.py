@@ -54,12 +54,14 @@ class Progress:
             if self._live is not None:
                 self._live.update(self._done, title)
 
-    def done(self, title: str, *, built: bool) -> None:
-        """Count a recipe as done; a built one is named."""
+    def done(self, title: str, *, built: bool, notes: Sequence[str] = ()) -> None:
+        """Count a recipe as done; a built one is named, with what its generator notes of it."""
         with self._lock:
             self._done += 1
             if built:
                 self._print(f"[{self._done}/{self._total}] built {title}")
+                for note in notes:
+                    self._print(f"note: {title}: {note}")
             if self._live is not None:
                 self._live.update(self._done, title)
 
