@@ -602,4 +602,3 @@ def test_default_rows_are_those_of_the_artifacts():
                 shape = family_of(tag, ROOT).shape(DesignRequest(64, 128 * columns, M, tag, columns))
                 assert shape.rows == rows_for(columns, layout, m16=M == 16)
                 assert shape.rows == rows_of(tag, M, columns)
-
