@@ -7,13 +7,16 @@ from dataclasses import replace
 import pytest
 
 from elfkiln.design.model import (
+    Acquire,
     AwaitTask,
     Buffer,
     BufferRef,
     Call,
     Const,
+    Fifo,
     FreeTask,
     Kernel,
+    Link,
     Load,
     Loaded,
     LoadPdi,
@@ -21,9 +24,12 @@ from elfkiln.design.model import (
     Loop,
     LoopIndex,
     MemRef,
+    ObjectRef,
+    Release,
     RtpWrite,
     SetLock,
     StartTask,
+    Store,
     Tile,
     UseLock,
 )
@@ -37,7 +43,20 @@ from sealed_designs import (
     sealed,
 )
 from simulating import example
-from small_designs import CORE, beside_short_runs, endless, gated, with_core, with_sequence, with_steps, with_task
+from small_designs import (
+    CORE,
+    MEM,
+    beside_short_runs,
+    endless,
+    fan_in,
+    gated,
+    relay,
+    with_core,
+    with_fifo,
+    with_sequence,
+    with_steps,
+    with_task,
+)
 
 RULES = {"lock-set", "parameter-guard", "parameter-late", "parameter-unwritten"}
 START = (StartTask(0), StartTask(1))
@@ -212,6 +231,133 @@ def test_a_lock_between_cores_is_no_guard_and_takes_none_away():
     locks = (Lock("go", CORE, 0), Lock("mine", CORE, 0))
     assert found(guarded(WAIT, give, take, READ, MOVE, locks=locks)) == []
     assert found(guarded(give, take, READ, MOVE, locks=locks))[0][0] == "parameter-guard"
+
+
+# Behind data: an object that the core acquires first holds it up until its fill is started.
+
+FILLED = (Acquire(0, "in", "consume", 1), READ, Acquire(1, "out", "produce", 1), Call("relay", (ObjectRef(0, 0),
+          ObjectRef(1, 0))), Release("in", "consume", 1), Release("out", "produce", 1))  # fmt: skip
+FILL, DRAIN, DRAINED = StartTask(0), StartTask(1), AwaitTask(1)
+
+
+def behind_data(*steps, body=FILLED):
+    """A relay of 4 objects that reads a parameter once it has one of them."""
+    design = relay()
+    design = replace(with_core(design, CORE, body=endless(*body)), buffers=gated(1).buffers)
+    return with_steps(design, LOAD, *steps)
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [(WRITE, FILL, DRAIN, DRAINED), (WRITE, DRAIN, FILL, DRAINED), (DRAIN, WRITE, FILL, DRAINED),
+     (WRITE, WRITE, FILL, DRAIN, DRAINED), (WRITE, FILL, DRAIN, DRAINED, WRITE)],
+)  # fmt: skip
+def test_data_filled_after_the_write_is_a_guard(steps):
+    assert lint(behind_data(*steps, FreeTask(0))) == ()
+
+
+def test_a_write_after_the_data_it_should_come_before():
+    lines = [f for f in lint(behind_data(FILL, WRITE, DRAIN, DRAINED, FreeTask(0))) if f.rule in RULES]
+    assert [(f.rule, f.where, f.limit, f.value) for f in lines] == [
+        ("parameter-late", "seq core(0,2)", "before the data that the core waits for (@in) is started",
+         "it is since step 1"),
+    ]  # fmt: skip
+    assert found(behind_data(FILL, DRAIN, DRAINED, FreeTask(0))) == [
+        ("parameter-unwritten", "seq core(0,2)", "not @count[0]")
+    ]
+    between = behind_data(WRITE, FILL, DRAIN, WRITE, DRAINED, FreeTask(0))
+    assert [rule for rule, _, _ in found(between)] == ["parameter-late"]
+
+
+def test_two_turns_behind_data():
+    """Each half is filled after its own write; the second write waits for what the first half made."""
+    halves = [
+        replace(task, number=number, offset=2048 * (number // 2), length=2048, sizes=(1, 1, 1, 2048))
+        for number, task in enumerate(behind_data().sequences[0].tasks * 2)
+    ]
+    halves = [replace(task, argument=task.number % 2, issue_token=bool(task.number % 2)) for task in halves]
+
+    def made(*steps):
+        return found(
+            with_steps(with_sequence(behind_data(), tasks=tuple(halves)), LOAD, *steps, *map(FreeTask, (0, 2)))
+        )
+
+    first, second = (StartTask(0), StartTask(1)), (StartTask(2), StartTask(3))
+    again = RtpWrite("count", 0, 3)
+    assert made(WRITE, *first, AwaitTask(1), again, *second, AwaitTask(3)) == []
+    # The fill of the second half waits for the write, so its drain may stand before.
+    assert made(WRITE, *first, StartTask(3), AwaitTask(1), again, StartTask(2), AwaitTask(3)) == []
+    assert [line[0] for line in made(WRITE, *first, again, AwaitTask(1), *second, AwaitTask(3))] == ["parameter-late"]
+    early = made(WRITE, *first, StartTask(2), AwaitTask(1), again, StartTask(3), AwaitTask(3))
+    assert [line[0] for line in early] == ["parameter-late"]
+
+
+def test_what_data_is_no_guard():
+    """Room to produce into, an object taken after the read, one kept from turn to turn, one that was there at first."""
+    steps = (WRITE, FILL, DRAIN, DRAINED, FreeTask(0))
+    take, read, make, call, free, give = FILLED
+    for body in ((make, read, take, call, free, give), (read, take, make, call, free, give)):
+        assert ("parameter-guard", "core(0,2) buffer @count", "none") in found(behind_data(*steps, body=body))
+    kept = (replace(take, count=2), read, make, call, free, give)
+    assert ("parameter-guard", "core(0,2) buffer @count", "none") in found(behind_data(*steps, body=kept))
+    initial = with_fifo(behind_data(*steps), "in", initial=(bytes(1024),) * 2)
+    assert ("parameter-guard", "core(0,2) buffer @count", "none") in found(initial)
+
+
+def joined_in():
+    """Two fills, joined by a mem tile into what the core takes; one object of each, and one out."""
+    design = fan_in(2)
+    half, whole = MemRef((1024,), "i8"), MemRef((2048,), "i8")
+    ins = [replace(fifo, consumers=(MEM,), object_type=half) for fifo in design.fifos[:2]]
+    fifos = (*ins, Fifo("whole", MEM, (CORE,), (1, 1), whole), design.fifos[2])
+    return replace(design, fifos=fifos, links=(Link(("in_0", "in_1"), ("whole",), (0, 1024)),))
+
+
+def test_data_through_a_link_is_a_guard():
+    """Of a join's output every piece is filled first: the last fill to start is what holds the core up."""
+    design = joined_in()
+    body = (Acquire(0, "whole", "consume", 1), READ, Acquire(1, "out", "produce", 1), Release("whole", "consume", 1),
+            Release("out", "produce", 1))  # fmt: skip
+    design = replace(with_core(design, CORE, body=endless(*body)), buffers=gated(1).buffers)
+    one, other, drain = (StartTask(number) for number in range(3))
+    end = (drain, AwaitTask(2), FreeTask(0), FreeTask(1))
+    assert lint(with_steps(design, LOAD, WRITE, one, other, *end)) == ()
+    assert lint(with_steps(design, LOAD, one, WRITE, other, *end)) == ()
+    late = found(with_steps(design, LOAD, one, other, WRITE, *end))
+    assert [rule for rule, _, _ in late] == ["parameter-late"]
+
+
+# Elements smaller than the word that a write is; buffers that cores or the module fill.
+
+
+def small_elements(element, *steps):
+    design = guarded(WAIT, READ, Load(7, "count", Const(1)), MOVE)
+    return with_steps(
+        replace(design, buffers=(Buffer("count", CORE, MemRef((8,), element)),)), LOAD, *steps, SET, *START, *END
+    )
+
+
+def test_a_write_is_a_word_whatever_the_elements():
+    """Word 0 is elements 0 to 3 of bytes, 0 and 1 of shorts; the count of 2 objects is the lowest byte."""
+    for element in ("i8", "ui8", "i16", "i32"):
+        missing = [("parameter-unwritten", "seq core(0,2)", "not @count[1]")] if element == "i32" else []
+        assert found(small_elements(element, RtpWrite("count", 0, 2))) == missing
+    assert lint(small_elements("i8", RtpWrite("count", 0, 2))) == ()
+    # A count of 2 in byte 1 leaves byte 0 at 0: nothing of what is filled is taken.
+    assert "flow-total" in {f.rule for f in lint(small_elements("i8", RtpWrite("count", 0, 0x0200)))}
+    words = [f for f in lint(small_elements("i8", RtpWrite("count", 2, 0))) if f.rule == "symbol"]
+    assert [(f.limit, f.value) for f in words] == [("word 0 to 1", "@count[2]")]
+
+
+def test_what_a_core_stores_or_the_module_fills_is_no_parameter():
+    store = Store("count", Const(0), Const(2))
+    assert found(with_steps(guarded(store, READ, MOVE), LOAD, *START, *END)) == []
+    initial = replace(guarded(READ, MOVE), buffers=(replace(gated(1).buffers[0], initial=(2).to_bytes(4, "little")),))
+    assert lint(with_steps(initial, LOAD, *START, *END)) == ()
+    # What it starts with is the count: 2 objects a turn do not divide the 3 that are drained.
+    short = with_task(with_steps(initial, LOAD, *START, *END), 1, length=3072, sizes=(1, 1, 1, 3072))
+    short = with_task(short, 0, length=3072, sizes=(1, 1, 1, 3072))
+    assert "flow-total" in {f.rule for f in lint(short)}
 
 
 # Which elements.

@@ -69,6 +69,18 @@ def gated_steps(*steps) -> Design:
     return with_steps(gated(1), LoadPdi("main"), *steps, *gated(0).sequences[0].steps[1:])
 
 
+def pairs(*made: ObjectRef) -> Design:
+    """A core that takes and gives two objects in a turn; its kernel is called for each of `made`."""
+    body = endless(
+        Acquire(0, "in", "consume", 2),
+        Acquire(1, "out", "produce", 2),
+        *(Call("relay", (ObjectRef(0, 0), one)) for one in made),
+        Release("in", "consume", 2),
+        Release("out", "produce", 2),
+    )
+    return with_core(relay(), CORE, body=body)
+
+
 def keeping(objects: int) -> Design:
     """A core that acquires an input in every turn and never gives it back; four objects go out."""
     body = endless(Acquire(0, "in", "consume", 1), Acquire(1, "out", "produce", 1), Release("out", "produce", 1))
@@ -491,6 +503,8 @@ CASES = {
         "0 to 0",
         1,
     ),
+    # Two objects go out, the kernel is given the first of them.
+    "object-unwritten": (pairs(ObjectRef(1, 0), ObjectRef(1, 1)), pairs(ObjectRef(1, 0)), "core(0,2) FIFO @out", 2, 1),
     "kernel-unknown": (relay(), replace(relay(), kernels=()), "core(0,2) call of @relay", "a func.func", "none"),
     "kernel-object": (
         replace(with_core(relay(), CORE, link_with="relay.o"), kernels=(Kernel("relay", (BYTES, BYTES), None),)),
@@ -755,6 +769,13 @@ CASES = {
         "seq core(0,2)",
         "all 1 that the core reads",
         "not @count[0]",
+    ),
+    "parameter-width": (
+        gated(1),
+        replace(gated(1), buffers=(Buffer("count", CORE, MemRef((1,), "i64")),)),
+        "sequence seq",
+        "32 bits or less",
+        "i64",
     ),
     "parameter-late": (
         gated_steps(WRITE, WRITE, SET),

@@ -17,7 +17,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from elfkiln.design.model import Acquire, Const, Core, Design, Dim, Fifo, Link, Loop, MemRef, Statement, Tile
+from elfkiln.design.model import Acquire, Const, Core, Design, Dim, Fifo, Link, Loop, MemRef, Release, Statement, Tile
 from elfkiln.hardware.limits import limit
 
 PRODUCE = "produce"
@@ -285,6 +285,21 @@ def dims_at(fifo: Fifo, end: int) -> tuple[Dim, ...]:
 def place(design: Design) -> Placement:
     """Return what the object-FIFO lowering makes of a design."""
     return _Lowering(design).placement()
+
+
+def kept_for_ever(core: Core, fifo: str) -> int:
+    """Return how many objects of a FIFO a core takes once, before a loop without end, and never gives back.
+
+    Weights or a factor that stay: nothing of the FIFO is taken or given in a loop.
+    """
+    own = [s for s in core.body if isinstance(s, Acquire | Release) and s.fifo == fifo]
+    every = [s for s in statements(core.body) if isinstance(s, Acquire | Release) and s.fifo == fifo]
+    if len(own) != len(every) or any(s.port != CONSUME for s in own):
+        return 0
+    held = 0
+    for statement in own:
+        held = max(held, statement.count) if isinstance(statement, Acquire) else max(0, held - statement.count)
+    return held
 
 
 def counted_ports(core: Core) -> int:

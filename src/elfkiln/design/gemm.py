@@ -150,6 +150,8 @@ def _moves(sequence: Sequence, design: Design) -> Iterator[Move]:
         dims = task_dims(task)
         if isinstance(dims, str):
             raise NotAGemm(f"task {task.number}: {dims}")
+        if not 0 <= task.argument < len(sequence.arguments):
+            raise NotAGemm(f"task {task.number}: it moves argument {task.argument} of {len(sequence.arguments)}")
         width = sequence.arguments[task.argument].element_bytes
         yield Move(task.argument, task.fifo, task.fifo in filled, pattern_of(dims, task.offset, width))
 

@@ -10,7 +10,13 @@ from dataclasses import dataclass
 from math import prod
 from typing import TypeAlias
 
+WORD = 4
+"""Bytes of what a sequence writes at once into a tile's memory."""
+
 ELEMENT_BYTES = {"i8": 1, "ui8": 1, "i16": 2, "ui16": 2, "i32": 4, "ui32": 4, "bf16": 2, "f32": 4, "i64": 8}
+
+INTEGERS = ("i8", "ui8", "i16", "ui16", "i32", "ui32", "i64")
+"""Elements that programs load and store as numbers."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -307,11 +313,30 @@ class FreeTask:
 
 @dataclass(frozen=True, slots=True)
 class RtpWrite:
-    """Write a 32-bit run-time parameter: element `index` of a named buffer."""
+    """Write a 32-bit run-time parameter: word `index` of a named buffer."""
 
     buffer: str
     index: int
     value: int
+
+    def elements(self, type_: MemRef) -> tuple[tuple[int, int], ...]:
+        """Return the elements that the word covers in a buffer of a type, with the value each gets.
+
+        >>> RtpWrite("counts", 1, 7).elements(MemRef((2,), "i32"))
+        ((1, 7),)
+        >>> RtpWrite("bytes", 0, 0xFF04).elements(MemRef((4,), "i8"))
+        ((0, 4), (1, -1), (2, 0), (3, 0))
+        """
+        width = type_.element_bytes
+        if width >= WORD:
+            return ((self.index, self.value),)
+        data = (self.value % 2**32).to_bytes(WORD, "little")
+        signed = not type_.element.startswith("u")
+        first = self.index * WORD // width
+        return tuple(
+            (first + at // width, int.from_bytes(data[at : at + width], "little", signed=signed))
+            for at in range(0, WORD, width)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,6 +358,12 @@ class Sequence:
     arguments: tuple[MemRef, ...]
     tasks: tuple[Task, ...]
     steps: tuple[Step, ...]
+
+    def bytes_of(self, task: Task) -> int:
+        """Return the bytes that a task moves, its repeats included (0 if it moves no argument of the sequence)."""
+        if not 0 <= task.argument < len(self.arguments):
+            return 0
+        return task.length * self.arguments[task.argument].element_bytes * (task.repeat_count + 1)
 
 
 @dataclass(frozen=True, slots=True)

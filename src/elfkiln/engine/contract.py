@@ -425,6 +425,8 @@ PUBLISHED_RUNS: tuple[PublishedRun, ...] = (
 KERNEL = "main"
 INSTANCE = "seq"
 """The engine opens `main:seq`: the device's symbol and its runtime sequence's."""
+MOST_ARGUMENTS = 3
+"""The engine gives a sequence three buffers: A, B and C."""
 SEALED_INIT = "init"
 """Sequence of a sealed ELF that loads the PDI, once."""
 

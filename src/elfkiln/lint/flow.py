@@ -36,6 +36,7 @@ from elfkiln.design.model import (
 )
 from elfkiln.design.patterns import fills
 from elfkiln.lint.finding import Findings
+from elfkiln.lint.values import Parameter, Values
 
 ENDLESS = 2**31 - 1
 """Turns from which on a loop is the endless one of a core's program (generators write 2**32 - 1)."""
@@ -62,7 +63,7 @@ class Program:
 class Turns:
     """What is known while a program is counted: run-time parameters, loaded values and loop indices."""
 
-    parameters: Mapping[tuple[str, int], int]
+    parameters: Mapping[Parameter, int]
     loaded: dict[int, int | None] = field(default_factory=dict)
     indices: dict[int, int] = field(default_factory=dict)
     left: int = _MOST_TURNS
@@ -142,6 +143,7 @@ class Flow:
 
     design: Design
     sequence: Sequence
+    buffers: Values
     findings: Findings
     values: dict[Node, Fraction] = field(default_factory=dict)
     reasons: dict[Node, str] = field(default_factory=dict)
@@ -192,25 +194,41 @@ class Flow:
             f"{what} in one run",
             limit=f"{_number(one)} ({why})",
             value=f"{_number(other)} ({because})",
-            note=self._round_robin(kind, name),
+            note=self._hint(kind, name, one, other),
         )
 
-    def _round_robin(self, kind: str, name: str) -> str:
-        """Name the trap when the data came by a link that hands out pieces."""
-        fed = {f.name for f in self.design.fifos if kind == "core" and name in map(str, f.consumers)} | {name}
+    def _hint(self, kind: str, name: str, one: Fraction, other: Fraction) -> str:
+        """Name the trap that a link is, where the numbers are such as it makes."""
+        near = {name}
+        if kind == "core":
+            near.update(f.name for f in self.design.fifos if name in map(str, (f.producer, *f.consumers)))
         for link in self.design.links:
-            if len(link.outs) > 1 and fed.intersection(link.outs):
+            sides = max(link.ins, link.outs, key=len)
+            if len(sides) < 2 or not near.intersection((*link.ins, *link.outs)):
+                continue
+            repeats = {side: max(1, self.design.fifo(side).repeat_count) for side in sides if self.knows(side)}
+            if len(set(repeats.values())) > 1:
+                times = ", ".join(f"@{side} {count}" for side, count in repeats.items())
+                return f"a link moves as many pieces of each, and their repeat counts differ ({times})"
+            # As many times too much as there are cores: each was given a piece where it waits for the whole.
+            if len(link.outs) > 1 and 0 not in (one, other) and max(one / other, other / one) == len(link.outs):
                 return f"the link from @{link.ins[0]} hands pieces out round robin, no broadcast (1bit-MONSTER #1207)"
         return ""
+
+    def knows(self, fifo: str) -> bool:
+        """Return whether the design has a FIFO of that name."""
+        return any(one.name == fifo for one in self.design.fifos)
 
 
 def _number(value: Fraction) -> str:
     return f"{value.numerator:,}" if value.denominator == 1 else f"{value.numerator:,}/{value.denominator:,}"
 
 
-def follow(design: Design, sequence: Sequence, programs: tuple[Program, ...], findings: Findings) -> Flow:
+def follow(
+    design: Design, sequence: Sequence, programs: tuple[Program, ...], buffers: Values, findings: Findings
+) -> Flow:
     """Solve a sequence's flow and report what does not fit."""
-    flow = Flow(design, sequence, findings)
+    flow = Flow(design, sequence, buffers, findings)
     fifos = {fifo.name: fifo for fifo in design.fifos}
     _tasks(flow, fifos)
     if not flow.moved:
@@ -235,8 +253,7 @@ def _tasks(flow: Flow, fifos: Mapping[str, Fifo]) -> None:
     counts: dict[str, int] = defaultdict(int)
     for task in flow.sequence.tasks:
         if task.number in started and 0 <= task.argument < len(flow.sequence.arguments):
-            width = flow.sequence.arguments[task.argument].element_bytes
-            moved = task.length * width * (task.repeat_count + 1) * started[task.number]
+            moved = flow.sequence.bytes_of(task) * started[task.number]
             flow.moved[task.fifo] = flow.moved.get(task.fifo, 0) + moved
             counts[task.fifo] += started[task.number]
     for name, fifo in fifos.items():
@@ -288,7 +305,7 @@ def _program(flow: Flow, program: Program, fifos: Mapping[str, Fifo]) -> None:
     if program.gate is not None:
         _gated(flow, program, core, ends, fifos)
         return
-    rates = releases(program.body, Turns(_parameters(flow.sequence)))
+    rates = releases(program.body, Turns(_parameters(flow)))
     if not program.endless:
         runs = 1 if any(flow.total(name) for name in fifos) else 0
         flow.fix(core, Fraction(runs), "the program has no endless loop")
@@ -296,6 +313,13 @@ def _program(flow: Flow, program: Program, fifos: Mapping[str, Fifo]) -> None:
         rate = rates.get(end)
         if rate:
             _tie(flow, core, ("FIFO", end[0]), Fraction(rate * _times_sent(fifos[end[0]], end[1])))
+        elif rate == 0:
+            # Its loop has no turns: what comes is never taken, what is awaited never given.
+            flow.fix(("FIFO", end[0]), Fraction(0), f"{core[1]} {_verb(end)} none")
+
+
+def _verb(end: End) -> str:
+    return "takes" if end[1] == CONSUME else "gives"
 
 
 def _times_sent(fifo: Fifo, port: str) -> int:
@@ -335,25 +359,33 @@ def _on_end(fifos: Mapping[str, Fifo], end: End, core: Core) -> bool:
     return core.tile == fifo.producer if end[1] == PRODUCE else end[1] == CONSUME and core.tile in fifo.consumers
 
 
-def _parameters(sequence: Sequence) -> dict[tuple[str, int], int]:
-    return {(s.buffer, s.index): s.value for s in sequence.steps if isinstance(s, RtpWrite)}
+def _parameters(flow: Flow) -> dict[Parameter, int]:
+    """Return the parameters that have one value in all of a sequence."""
+    held = dict(flow.buffers.initial)
+    first: dict[Parameter, int] = {}
+    changed: set[Parameter] = set()
+    for step in flow.sequence.steps:
+        if isinstance(step, RtpWrite):
+            changed.update(one for one, value in flow.buffers.written(step) if first.setdefault(one, value) != value)
+            flow.buffers.write(held, step)
+    return {parameter: value for parameter, value in held.items() if parameter not in changed}
 
 
-def _grants(program: Program, flow: Flow) -> Iterator[tuple[int, dict[tuple[str, int], int]]]:
+def _grants(program: Program, flow: Flow) -> Iterator[tuple[int, dict[Parameter, int]]]:
     """Yield how many turns each release of the core's lock allows, with the parameters written by then."""
     gate = program.gate
     assert gate is not None
     amount = gate.value.value if isinstance(gate.value, Const) else 0
     if amount < 1:
         return
-    written: dict[tuple[str, int], int] = {}
+    written = dict(flow.buffers.initial)
     for step in flow.sequence.steps:
         if isinstance(step, LoadPdi):
             first = next((lock.init for lock in flow.design.locks if lock.name == gate.lock), 0)
             if first >= amount:
                 yield first // amount, dict(written)
         elif isinstance(step, RtpWrite):
-            written[step.buffer, step.index] = step.value
+            flow.buffers.write(written, step)
         elif isinstance(step, SetLock) and step.lock == gate.lock:
             yield step.value // amount, dict(written)
 
@@ -377,8 +409,7 @@ def _gated(flow: Flow, program: Program, core: Node, ends: list[End], fifos: Map
     flow.fix(core, Fraction(turns), f"turns granted by lock @{program.gate.lock if program.gate else ''}")
     for end, count in total.items():
         if count is not None:
-            verb = "takes" if end[1] == CONSUME else "gives"
-            flow.fix(("FIFO", end[0]), Fraction(count * times[end]), f"{core[1]} {verb} them")
+            flow.fix(("FIFO", end[0]), Fraction(count * times[end]), f"{core[1]} {_verb(end)} them")
 
 
 def _spread(flow: Flow) -> None:

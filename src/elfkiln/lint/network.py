@@ -24,6 +24,7 @@ from elfkiln.design.model import (
     Load,
     Loop,
     Release,
+    RtpWrite,
     Sequence,
     Statement,
     Task,
@@ -32,6 +33,7 @@ from elfkiln.design.model import (
 )
 from elfkiln.design.patterns import fills
 from elfkiln.lint.flow import ENDLESS, Turns, program_of, turns_of, uses_index
+from elfkiln.lint.values import Parameter, Values
 
 MOST_MOVES = 4_000_000
 """Moves of data and steps of cores followed in one design; what is left of longer ones is not judged."""
@@ -170,13 +172,16 @@ class Lack:
 class Network:
     """The rings of a design in one sequence. Tasks are started, then everything runs as far as it can."""
 
-    def __init__(self, design: Design, sequence: Sequence, placement: Placement, moves: int | None = None) -> None:
+    def __init__(
+        self, design: Design, sequence: Sequence, placement: Placement, buffers: Values, moves: int | None = None
+    ) -> None:
         """Lay the rings out as load_pdi leaves them, with the locks; follow at most `moves`."""
         self.sequence = sequence
         self.fifos = {fifo.name: fifo for fifo in design.fifos}
         self.locks = {lock.name: lock.init for lock in design.locks}
         self.waiting: dict[str, list[CoreRun]] = {}
-        self.parameters: dict[tuple[str, int], int] = {}
+        self.buffers = buffers
+        self.parameters: dict[Parameter, int] = dict(buffers.initial)
         self.ready: deque[Node] = deque()
         self.movers: dict[str, Mover] = {}
         self.at_core: dict[tuple[str, str, Tile], Ring] = {}
@@ -315,6 +320,10 @@ class Network:
     def moved(self, name: str) -> int:
         """Return the bytes that have come through the shim end of a FIFO, at most."""
         return self._shim(self.movers[name]).moved
+
+    def write(self, step: RtpWrite) -> None:
+        """Write a run-time parameter from the sequence."""
+        self.buffers.write(self.parameters, step)
 
     def set_lock(self, name: str, value: int) -> None:
         """Set a lock from the sequence."""

@@ -11,6 +11,7 @@ from elfkiln.lint.finding import Finding, Findings
 from elfkiln.lint.flow import Flow, Program
 from elfkiln.lint.network import Lack, Network, NotFollowed
 from elfkiln.lint.taps import task_name
+from elfkiln.lint.values import Values
 
 # After one of these nothing can be said of how far data comes, or it is said already.
 _FIRST = frozenset(
@@ -91,6 +92,7 @@ def lint_order(
     design: Design,
     sequence: Sequence,
     placement: Placement,
+    buffers: Values,
     before: Iterable[Finding],
     findings: Findings,
     moves: int | None = None,
@@ -102,7 +104,7 @@ def lint_order(
     if any(finding.rule in _FIRST for finding in before):
         return moves
     try:
-        network = Network(design, sequence, placement, moves)
+        network = Network(design, sequence, placement, buffers, moves)
     except NotFollowed:
         return moves
     with suppress(NotFollowed):
@@ -125,7 +127,7 @@ class _Order:
                 self.start(self.tasks[step.task])
             elif isinstance(step, RtpWrite):
                 self.network.run()
-                self.network.parameters[step.buffer, step.index] = step.value
+                self.network.write(step)
             elif isinstance(step, SetLock):
                 self.network.run()
                 self.network.set_lock(step.lock, step.value)
@@ -142,7 +144,7 @@ class _Order:
                 return
 
     def start(self, task: Task) -> None:
-        size = task.length * self.sequence.arguments[task.argument].element_bytes * (task.repeat_count + 1)
+        size = self.sequence.bytes_of(task)
         self.network.start(task, size)
         self.total[task.fifo] = self.total.get(task.fifo, 0) + size
         self.ends[task.number] = self.total[task.fifo]

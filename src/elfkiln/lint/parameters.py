@@ -1,17 +1,18 @@
-"""Run-time parameters: cores read them behind a lock, sequences write them all before they set it, and only then.
+"""Run-time parameters: what holds a core back until they are written, and a sequence until they were read.
 
 A core runs from load_pdi on, beside the sequence. What holds it back from reading a parameter too early is the lock it
-acquires first; what holds the sequence back from writing one too early is an await of what the core made before.
+acquires first, or the data: an object that it acquires first, and whose task starts after the write. What holds the
+sequence back from writing one too early is an await of what the core made before.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import TypeAlias
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
 
-from elfkiln.design.fifo_lowering import statements
+from elfkiln.design.fifo_lowering import CONSUME, sound_links, statements
 from elfkiln.design.model import (
     Acquire,
     AwaitTask,
@@ -29,48 +30,92 @@ from elfkiln.design.model import (
     RtpWrite,
     Sequence,
     SetLock,
+    StartTask,
     Statement,
     UseLock,
     Value,
 )
 from elfkiln.design.patterns import fills
 from elfkiln.lint.finding import Findings
-from elfkiln.lint.flow import Flow, Program, Turns, turns_of
-
-Parameter: TypeAlias = "tuple[str, int]"
+from elfkiln.lint.flow import Flow, Program, Turns, kept_over, turns_of
+from elfkiln.lint.values import Parameter, Values
 
 _MOST_INDICES = 4096
 
 
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """What a core waited for in a turn before it reads: the lock last acquired, and the shim's FIFOs whose data came.
+
+    `data` are the FIFOs that tasks fill, which the acquired objects came from (through links, it may be).
+    """
+
+    lock: Lock | None = None
+    data: frozenset[str] = frozenset()
+
+
 @dataclass(slots=True)
 class Guarded:
-    """What one core reads behind one lock: parameters it loads, and those of buffers that it hands to kernels."""
+    """What one core reads behind one guard: parameters it loads, and those of buffers that it hands to kernels."""
 
     core: Core
-    lock: Lock
+    guard: Guard
     loads: set[Parameter] = field(default_factory=set)
     tables: set[Parameter] = field(default_factory=set)
 
 
-def lint_guards(design: Design, programs: tuple[Program, ...], findings: Findings) -> tuple[Guarded, ...]:
-    """Check that cores read parameters behind a lock; return what they read behind which."""
+def lint_guards(
+    design: Design, programs: tuple[Program, ...], buffers: Values, findings: Findings
+) -> tuple[Guarded, ...]:
+    """Check that cores read parameters behind a lock or behind data; return what they read behind which."""
     written: dict[str, set[int]] = defaultdict(set)
     for sequence in design.sequences:
         for step in sequence.steps:
             if isinstance(step, RtpWrite):
-                written[step.buffer].add(step.index)
-    return tuple(
-        guarded for program in programs for guarded in _Reads(design, program, written, findings).check().values()
-    )
+                for (name, index), _ in buffers.written(step):
+                    written[name].add(index)
+    reads = (_Reads(design, program, written, buffers, findings) for program in programs)
+    return tuple(guarded for one in reads for guarded in one.check().values())
+
+
+def _origins(design: Design) -> dict[str, frozenset[str]]:
+    """Return the FIFOs that a task must fill before a core gets an object of each FIFO.
+
+    Of a join's output it is those of every piece. Objects that are there from the start, and what other cores make,
+    come without a task.
+    """
+    origins = {
+        fifo.name: frozenset({fifo.name}) if fills(fifo) and not fifo.initial else frozenset() for fifo in design.fifos
+    }
+    links = [link for link, _ in sound_links(design)]
+    for _ in links:
+        before = dict(origins)
+        for link in links:
+            for out in link.outs:
+                if not design.fifo(out).initial:
+                    origins[out] = frozenset().union(*(origins[name] for name in link.ins))
+        if origins == before:
+            break
+    return origins
 
 
 class _Reads:
-    """Walks one program with the lock that the core acquired last."""
+    """Walks one program with what the core waited for in the turn."""
 
-    def __init__(self, design: Design, program: Program, written: Mapping[str, set[int]], findings: Findings) -> None:
+    def __init__(
+        self,
+        design: Design,
+        program: Program,
+        written: Mapping[str, set[int]],
+        buffers: Values,
+        findings: Findings,
+    ) -> None:
         self.program = program
         self.written = written
         self.findings = findings
+        self.origins = _origins(design)
+        # An acquire of what the core has from an earlier turn does not wait.
+        self.kept = kept_over(program.body)
         set_by_sequences = {s.lock for one in design.sequences for s in one.steps if isinstance(s, SetLock)}
         given_by_cores = {
             s.lock
@@ -89,22 +134,27 @@ class _Reads:
             for argument in statement.arguments
             if isinstance(argument, BufferRef)
         }
+        # What a buffer starts with, or a core puts there, no sequence has to write.
+        self.own = self.handed | buffers.stored | buffers.filled
         self.loops: dict[int, Loop] = {}
         self.told: set[Parameter] = set()
         self.found: dict[str, Guarded] = {}
 
     def check(self) -> dict[str, Guarded]:
         # A turn of the endless loop is one run: what an earlier turn or the prologue acquired does not guard it.
-        self.walk(self.program.prologue, None)
-        self.walk(self.program.body, None)
+        self.walk(self.program.prologue, Guard())
+        self.walk(self.program.body, Guard())
         return self.found
 
-    def walk(self, body: tuple[Statement, ...], guard: Lock | None) -> Lock | None:
+    def walk(self, body: tuple[Statement, ...], guard: Guard) -> Guard:
         for statement in body:
             if isinstance(statement, UseLock):
-                guard = self.acquired(statement) or guard
+                guard = replace(guard, lock=self.acquired(statement) or guard.lock)
+            elif isinstance(statement, Acquire):
+                if statement.port == CONSUME and (statement.fifo, statement.port) not in self.kept:
+                    guard = replace(guard, data=guard.data | self.origins.get(statement.fifo, frozenset()))
             elif isinstance(statement, Load):
-                if statement.buffer in self.written or statement.buffer not in self.handed:
+                if statement.buffer in self.written or statement.buffer not in self.own:
                     self.read(statement.buffer, self.indices(statement.buffer, statement.index), guard, table=False)
             elif isinstance(statement, Call):
                 for argument in statement.arguments:
@@ -135,10 +185,13 @@ class _Reads:
                 return {loop.lower.value + turn * loop.step.value for turn in range(turns)}
         return set(self.written.get(buffer, ()))
 
-    def read(self, buffer: str, indices: set[int], guard: Lock | None, *, table: bool) -> None:
+    def read(self, buffer: str, indices: set[int], guard: Guard, *, table: bool) -> None:
         parameters = {(buffer, index) for index in indices if 0 <= index < self.sizes.get(buffer, 0)}
-        if guard is not None:
-            guarded = self.found.setdefault(guard.name, Guarded(self.program.core, guard))
+        # With a lock the lock is what orders the two, whatever data came before it.
+        used = Guard(guard.lock) if guard.lock is not None else guard
+        if used.lock is not None or used.data:
+            name = ", ".join(sorted(used.data)) if used.lock is None else f"lock {used.lock.name}"
+            guarded = self.found.setdefault(name, Guarded(self.program.core, used))
             (guarded.tables if table else guarded.loads).update(parameters)
             return
         for parameter in sorted(parameters - self.told):
@@ -150,18 +203,28 @@ class _Reads:
                 f"before the read of element {parameter[1]}, in the same turn",
                 limit=f"an acquire of a lock on {tile}",
                 value="none",
+                note="an acquire of data that is filled after the write does as well",
             )
 
 
 def lint_parameters(
-    design: Design, sequence: Sequence, guards: tuple[Guarded, ...], flow: Flow, findings: Findings
+    design: Design,
+    sequence: Sequence,
+    guards: tuple[Guarded, ...],
+    flow: Flow,
+    buffers: Values,
+    findings: Findings,
 ) -> None:
-    """Check in which order a sequence writes the parameters of cores, sets their locks and awaits what they make."""
+    """Check in which order a sequence writes the parameters of cores, lets them on, and awaits what they make."""
     fifos = {fifo.name: fifo for fifo in design.fifos}
     for guarded in guards:
+        lock = guarded.guard.lock
+        if lock is None:
+            _ByData(sequence, guarded, fifos, flow, buffers, findings).walk()
+            continue
         served = _served(guarded.core, flow)
-        if served or any(isinstance(step, SetLock) and step.lock == guarded.lock.name for step in sequence.steps):
-            _Order(sequence, guarded, served, fifos, flow, findings).walk()
+        if served or any(isinstance(step, SetLock) and step.lock == lock.name for step in sequence.steps):
+            _ByLock(sequence, guarded, lock, served, fifos, flow, buffers, findings).walk()
 
 
 def _served(core: Core, flow: Flow) -> bool:
@@ -171,22 +234,24 @@ def _served(core: Core, flow: Flow) -> bool:
 
 
 class _Order:
-    """Walks one sequence for what one core reads behind one lock."""
+    """Walks one sequence for what one core reads behind one guard, which is `opened` in a step and shut by an await."""
 
     def __init__(
         self,
         sequence: Sequence,
         guarded: Guarded,
-        served: bool,
         fifos: Mapping[str, Fifo],
         flow: Flow,
+        buffers: Values,
         findings: Findings,
     ) -> None:
         self.sequence = sequence
         self.guarded = guarded
-        self.served = served
+        self.flow = flow
+        self.buffers = buffers
         self.findings = findings
         core_fifos = {s.fifo for s in statements(guarded.core.body) if isinstance(s, Acquire)}
+        self.tasks = {task.number: task for task in sequence.tasks}
         self.drains = {
             task.number
             for task in sequence.tasks
@@ -195,29 +260,70 @@ class _Order:
             and any(flow.together(task.fifo, name) for name in core_fifos)
         }
         self.written: set[Parameter] = set()
-        self.after_set: dict[Parameter, int] = {}
         self.opened: int | None = None
-        self.sets = 0
         self.told: set[str] = set()
+
+    def writes(self, step: RtpWrite) -> list[Parameter]:
+        """Return what of the core's parameters a step writes."""
+        of_core = self.guarded.loads | self.guarded.tables
+        return [parameter for parameter, _ in self.buffers.written(step) if parameter in of_core]
+
+    def unwritten(self, missing: set[Parameter], before: str) -> None:
+        """Report parameters that a sequence does not write before it lets the core on."""
+        names = ", ".join(f"@{buffer}[{index}]" for buffer, index in sorted(missing)[:4])
+        more = f" and {len(missing) - 4} more" if len(missing) > 4 else ""
+        self.tell(
+            "parameter-unwritten",
+            f"parameters written before {before}",
+            limit=f"all {len(self.guarded.loads)} that the core reads",
+            value=f"not {names}{more}",
+        )
+
+    def tell(self, rule: str, what: str, *, limit: int | str, value: int | str) -> None:
+        """Report a fault of this core, once per rule."""
+        if rule not in self.told:
+            self.told.add(rule)
+            where = f"{self.sequence.name} {self.guarded.core.tile}"
+            self.findings.add(rule, where, what, limit=limit, value=value)
+
+
+class _ByLock(_Order):
+    """The guard is a lock that the sequence sets."""
+
+    def __init__(
+        self,
+        sequence: Sequence,
+        guarded: Guarded,
+        lock: Lock,
+        served: bool,
+        fifos: Mapping[str, Fifo],
+        flow: Flow,
+        buffers: Values,
+        findings: Findings,
+    ) -> None:
+        super().__init__(sequence, guarded, fifos, flow, buffers, findings)
+        self.lock = lock
+        self.served = served
+        self.after_set: dict[Parameter, int] = {}
+        self.sets = 0
 
     def walk(self) -> None:
         for position, step in enumerate(self.sequence.steps):
             if isinstance(step, LoadPdi):
                 self.written.clear()
                 self.after_set.clear()
-                self.opened = position if self.guarded.lock.init > 0 else None
-                self.sets = 1 if self.guarded.lock.init > 0 else 0
+                self.opened = position if self.lock.init > 0 else None
+                self.sets = 1 if self.lock.init > 0 else 0
             elif isinstance(step, RtpWrite):
-                self.write((step.buffer, step.index), position)
-            elif isinstance(step, SetLock) and step.lock == self.guarded.lock.name and step.value > 0:
+                for parameter in self.writes(step):
+                    self.write(parameter, position)
+            elif isinstance(step, SetLock) and step.lock == self.lock.name and step.value > 0:
                 self.set(position)
             elif isinstance(step, AwaitTask) and step.task in self.drains:
                 self.awaited()
         self.end()
 
     def write(self, parameter: Parameter, position: int) -> None:
-        if parameter not in self.guarded.loads | self.guarded.tables:
-            return
         if self.opened is not None:
             self.late(parameter, position)
         elif self.sets:
@@ -228,21 +334,14 @@ class _Order:
         self.tell(
             "parameter-late",
             f"write of @{parameter[0]}[{parameter[1]}] in step {position}",
-            limit=f"before lock @{self.guarded.lock.name} is set",
+            limit=f"before lock @{self.lock.name} is set",
             value="after that" if self.opened is None else f"it is open since step {self.opened}",
         )
 
     def set(self, position: int) -> None:
-        missing = sorted(self.guarded.loads - self.written)
+        missing = self.guarded.loads - self.written
         if missing:
-            names = ", ".join(f"@{buffer}[{index}]" for buffer, index in missing[:4])
-            more = f" and {len(missing) - 4} more" if len(missing) > 4 else ""
-            self.tell(
-                "parameter-unwritten",
-                f"parameters written before lock @{self.guarded.lock.name} is set in step {position}",
-                limit=f"all {len(self.guarded.loads)} that the core reads",
-                value=f"not {names}{more}",
-            )
+            self.unwritten(missing, f"lock @{self.lock.name} is set in step {position}")
         if self.opened is not None:
             self.count(2)
         self.opened = position
@@ -261,12 +360,58 @@ class _Order:
             self.late(parameter, position)
 
     def count(self, found: int) -> None:
-        what = f"sets of lock @{self.guarded.lock.name} before what the core makes is awaited"
+        what = f"sets of lock @{self.lock.name} before what the core makes is awaited"
         self.tell("lock-set", what, limit=1, value=found)
 
-    def tell(self, rule: str, what: str, *, limit: int | str, value: int | str) -> None:
-        """Report a fault of this core, once per rule."""
-        if rule not in self.told:
-            self.told.add(rule)
-            where = f"{self.sequence.name} {self.guarded.core.tile}"
-            self.findings.add(rule, where, what, limit=limit, value=value)
+
+class _ByData(_Order):
+    """The guard is data: it is open from the step that starts the last task which the core's next objects come from.
+
+    How much of what was started the core has taken is known from awaits: what a drain has brought, its share of all
+    that the sequence drains there, was made from as large a share of each fill.
+    """
+
+    def walk(self) -> None:
+        missing: dict[Parameter, int] = {}
+        started: dict[str, int] = defaultdict(int)
+        ends: dict[int, Fraction] = {}
+        come = Fraction(0)
+        for position, step in enumerate(self.sequence.steps):
+            task = self.tasks.get(step.task) if isinstance(step, StartTask | AwaitTask) else None
+            if isinstance(step, LoadPdi):
+                self.written.clear()
+            elif isinstance(step, RtpWrite):
+                for parameter in self.writes(step):
+                    if self.opened is not None:
+                        self.late(parameter, position)
+                    missing.pop(parameter, None)
+                    self.written.add(parameter)
+            elif task is not None and isinstance(step, StartTask):
+                started[task.fifo] += self.sequence.bytes_of(task)
+                ends[task.number] = self.share(started, task.fifo)
+                if self.opened is None and self.ahead(started, come):
+                    self.opened = position
+                    missing.update(dict.fromkeys(self.guarded.loads - self.written, position))
+            elif task is not None and task.number in self.drains:
+                come = max(come, ends.get(task.number, come))
+                if not self.ahead(started, come):
+                    self.opened = None
+        if missing:
+            self.unwritten(set(missing), f"data that the core waits for is started in step {min(missing.values())}")
+
+    def share(self, started: Mapping[str, int], fifo: str) -> Fraction:
+        """Return which part of what the sequence moves through a FIFO it has started."""
+        return Fraction(started.get(fifo, 0), self.flow.total(fifo) or 1)
+
+    def ahead(self, started: Mapping[str, int], come: Fraction) -> bool:
+        """Return whether there may be data for another turn of the core."""
+        return all(self.share(started, fifo) > come for fifo in self.guarded.guard.data)
+
+    def late(self, parameter: Parameter, position: int) -> None:
+        fills_ = ", ".join(f"@{name}" for name in sorted(self.guarded.guard.data))
+        self.tell(
+            "parameter-late",
+            f"write of @{parameter[0]}[{parameter[1]}] in step {position}",
+            limit=f"before the data that the core waits for ({fills_}) is started",
+            value=f"it is since step {self.opened}",
+        )

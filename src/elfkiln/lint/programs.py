@@ -69,6 +69,8 @@ class _Program:
         self.held: dict[tuple[str, str], int] = {}
         self.released: Counter[tuple[str, str]] = Counter()
         self.released_before: dict[int, int] = {}
+        self.given: dict[str, list[bool]] = {}
+        self.used: set[str] = set()
         self.told: set[tuple[str, str]] = set()
 
     def check(self) -> None:
@@ -165,6 +167,7 @@ class _Program:
                 bound = "an acquired one" if acquire is None else f"0 to {acquire.count - 1}"
                 self._add("object-index", "object", limit=bound, value=argument.index, where=where)
                 return None
+            self.used.add(acquire.fifo)
             fifo = self.names.fifos.get(acquire.fifo)
             return None if fifo is None else fifo.object_type
         if isinstance(argument, BufferRef):
@@ -191,6 +194,9 @@ class _Program:
                 key = statement.fifo, statement.port
                 self.held[key] = max(self.held.get(key, 0), statement.count)
                 self.released_before[statement.number] = self.released[key]
+                if statement.port == PRODUCE:
+                    given = self.given.setdefault(statement.fifo, [])
+                    given += [False] * (statement.count - len(given))
             elif isinstance(statement, Call):
                 self._use(statement)
             elif isinstance(statement, Release):
@@ -206,6 +212,8 @@ class _Program:
                         where=f"FIFO @{statement.fifo}",
                     )
                 self.held[key] = max(0, held - statement.count)
+                if statement.port == PRODUCE and held >= statement.count:
+                    self._unwritten(statement)
             elif isinstance(statement, Loop):
                 before = dict(self.held), dict(self.released)
                 self._holds(statement.body, depth + 1)
@@ -219,6 +227,9 @@ class _Program:
                 continue
             acquire = self.acquired[argument.acquire]
             since = self.released[acquire.fifo, acquire.port] - self.released_before[argument.acquire]
+            given = self.given.get(acquire.fifo, []) if acquire.port == PRODUCE else []
+            if 0 <= argument.index - since < len(given):
+                given[argument.index - since] = True
             if argument.index < since:
                 self._add(
                     "object-released",
@@ -227,6 +238,25 @@ class _Program:
                     value="released before the call",
                     where=f"call of @{call.kernel}",
                 )
+
+    def _unwritten(self, release: Release) -> None:
+        """Check that a kernel was given each object which a core releases, of a FIFO of which one is given any.
+
+        A core that calls no kernel for a FIFO only keeps it going: nothing is meant to be in its objects.
+        """
+        if release.fifo not in self.used:
+            return
+        given = self.given.get(release.fifo, [])
+        blank = given[: release.count].count(False)
+        del given[: release.count]
+        if blank:
+            self._add(
+                "object-unwritten",
+                "objects released that a kernel was given",
+                limit=release.count,
+                value=release.count - blank,
+                where=f"FIFO @{release.fifo}",
+            )
 
 
 def _plain(value: object) -> int | str | None:

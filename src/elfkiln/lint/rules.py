@@ -232,6 +232,13 @@ RULES: tuple[Rule, ...] = (
         "mlir-aie AIEObjectFifoSplit",
         "the DMA may be writing the next object there: wrong data; " + SILENT,
     ),
+    Rule(
+        "object-unwritten",
+        WARNING,
+        "a kernel was given each object that a core releases, where it is given any of the FIFO",
+        "elfkiln",
+        "what lay in memory goes out; " + SILENT,
+    ),
     Rule("object-index", ERROR, "a core uses an object it has acquired", limits.DIALECT),
     Rule("kernel-unknown", ERROR, "a called kernel is declared", "mlir func.call"),
     Rule(
@@ -427,6 +434,13 @@ RULES: tuple[Rule, ...] = (
         "a sequence writes every parameter that a core reads before it sets the core's lock",
         BARRIER,
         "the core goes by what an earlier run left there; " + SILENT,
+    ),
+    Rule(
+        "parameter-width",
+        ERROR,
+        "run-time parameters have at most 32 bits",
+        "mlir-aie AIEXDialect NpuWriteRTPOp",
+        "each write is one word of the element: the core may read one half new and one old; " + SILENT,
     ),
     Rule(
         "parameter-late",

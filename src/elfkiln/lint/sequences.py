@@ -8,6 +8,7 @@ from fractions import Fraction
 
 from elfkiln.design.fifo_lowering import Placement
 from elfkiln.design.model import (
+    WORD,
     AwaitTask,
     Design,
     Fifo,
@@ -21,20 +22,22 @@ from elfkiln.design.model import (
     Tile,
 )
 from elfkiln.design.patterns import fills
-from elfkiln.engine.contract import INSTANCE, KERNEL, is_sealed
+from elfkiln.engine.contract import INSTANCE, KERNEL, MOST_ARGUMENTS, is_sealed
 from elfkiln.hardware.limits import limit
 from elfkiln.lint.finding import Findings
 from elfkiln.lint.flow import Flow, follow, program_of
 from elfkiln.lint.order import lint_order, lint_releases
 from elfkiln.lint.parameters import lint_guards, lint_parameters
 from elfkiln.lint.taps import lint_runs, lint_tasks, task_name
+from elfkiln.lint.values import Values
 
 
 def lint_sequences(design: Design, placement: Placement, findings: Findings) -> None:
     """Check every sequence of a design."""
     fifos = {fifo.name: fifo for fifo in design.fifos}
     programs = tuple(program_of(core) for core in design.cores)
-    guards = lint_guards(design, programs, findings)
+    buffers = Values(design)
+    guards = lint_guards(design, programs, buffers, findings)
     of_design = tuple(findings.found)
     moves: int | None = None
     if not design.sequences:
@@ -46,12 +49,12 @@ def lint_sequences(design: Design, placement: Placement, findings: Findings) -> 
         _names(design, sequence, findings)
         lint_tasks(sequence, fifos, findings)
         lint_runs(sequence, findings)
-        flow = follow(design, sequence, programs, findings)
-        lint_parameters(design, sequence, guards, flow, findings)
+        flow = follow(design, sequence, programs, buffers, findings)
+        lint_parameters(design, sequence, guards, flow, buffers, findings)
         _Run(sequence, fifos, placement, flow, findings).walk()
         lint_releases(sequence, programs, placement, flow, findings)
         before = (*of_design, *findings.found[earlier:])
-        moves = lint_order(design, sequence, placement, before, findings, moves)
+        moves = lint_order(design, sequence, placement, buffers, before, findings, moves)
 
 
 def _load_pdi(design: Design, sequence: Sequence, elsewhere: bool, findings: Findings) -> None:
@@ -83,10 +86,14 @@ def _names(design: Design, sequence: Sequence, findings: Findings) -> None:
     for step in sequence.steps:
         if isinstance(step, RtpWrite):
             buffer = buffers.get(step.buffer)
-            elements = 0 if buffer is None else buffer.type.elements
-            if not 0 <= step.index < elements:
-                bound = "a buffer of the design" if buffer is None else f"element 0 to {elements - 1}"
+            words = 0 if buffer is None else buffer.type.bytes // WORD
+            if not 0 <= step.index < words:
+                what = "element" if buffer is None or buffer.type.element_bytes == WORD else "word"
+                bound = "a buffer of the design" if buffer is None else f"{what} 0 to {words - 1}"
                 findings.add("symbol", where, "rtp_write", limit=bound, value=f"@{step.buffer}[{step.index}]")
+            elif buffer is not None and buffer.type.element_bytes > WORD:
+                what, element = f"elements of @{step.buffer}", buffer.type.element
+                findings.add("parameter-width", where, what, limit="32 bits or less", value=element)
         elif isinstance(step, SetLock):
             if step.lock not in locks:
                 findings.add("symbol", where, "set_lock", limit="a lock of the design", value=f"@{step.lock}")
@@ -116,6 +123,7 @@ class _Run:
     ) -> None:
         self.sequence = sequence
         self.fifos = fifos
+        self.begun = [name for name, fifo in fifos.items() if fifo.initial]
         self.placement = placement
         self.flow = flow
         self.findings = findings
@@ -189,16 +197,11 @@ class _Run:
         self.started.setdefault(task.number, position)
         channel = self.channels[task.fifo]
         channel.queue.append(task)
-        channel.bytes += self._bytes(task)
+        channel.bytes += self.sequence.bytes_of(task)
         self.ends_at[task.number] = channel.bytes
         if task.issue_token:
             channel.tokens.append(task)
         self._queue(task, channel)
-
-    def _bytes(self, task: Task) -> int:
-        if not 0 <= task.argument < len(self.sequence.arguments):
-            return 0
-        return task.length * self.sequence.arguments[task.argument].element_bytes * (task.repeat_count + 1)
 
     def _queue(self, task: Task, channel: _Channel) -> None:
         """Note the fullest a channel gets: of the tasks in it, those that fit the FIFO's buffers end by themselves."""
@@ -208,7 +211,7 @@ class _Run:
         if channel.absorbed == 0:
             channel.room = self.rooms.setdefault(task.fifo, self.placement.absorbs(fifo) if fills(fifo) else 0)
         while channel.absorbed < len(channel.queue):
-            size = self._bytes(channel.queue[channel.absorbed])
+            size = self.sequence.bytes_of(channel.queue[channel.absorbed])
             if size > channel.room:
                 break
             channel.room -= size
@@ -262,10 +265,15 @@ class _Run:
         return first
 
     def _imply(self, task: Task) -> None:
-        """A drain that is done had its data, so the fills that data came from are done as well."""
+        """A drain that is done had its data, so the fills that data came from are done as well.
+
+        Not so where FIFOs begin with objects: then the data may be made from those.
+        """
         fifo = self.fifos.get(task.fifo)
         total = self.flow.total(task.fifo)
         if fifo is None or fills(fifo) is not False or not total:
+            return
+        if any(self.flow.together(name, task.fifo) for name in self.begun):
             return
         come = Fraction(self.ends_at.get(task.number, 0), total)
         for name, channel in self.channels.items():
@@ -341,3 +349,8 @@ def lint_entry(design: Design, findings: Findings) -> None:
     if INSTANCE not in names and not is_sealed(names):
         found = ", ".join(names) or "none"
         findings.add("engine-entry", f"device {design.name}", "sequences", limit=f"one named {INSTANCE}", value=found)
+    for sequence in design.sequences:
+        given = len(sequence.arguments)
+        if given > MOST_ARGUMENTS:
+            where = f"sequence {sequence.name}"
+            findings.add("engine-entry", where, "arguments", limit=f"{MOST_ARGUMENTS}, A, B and C", value=given)

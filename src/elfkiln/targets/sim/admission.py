@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from elfkiln.design.fifo_lowering import statements
 from elfkiln.design.model import ELEMENT_BYTES, Acquire, Design, Load, Loop, MemRef, Release
+from elfkiln.engine.contract import MOST_ARGUMENTS
 from elfkiln.errors import Refused
-from elfkiln.targets.sim.machine import MOST_ARGUMENTS, SCALARS
+from elfkiln.targets.sim.machine import SCALARS
 
 MOST_KERNEL_ARGUMENTS = 8
 """ELFKILN_MOST_ARGUMENTS of runtime/kernel_interface.h."""
@@ -26,8 +27,15 @@ def admit(design: Design) -> None:
     _check_names(design)
     _check_numbers(design)
     for fifo in design.fifos:
-        if fifo.iter_count:
-            raise Refused(f"FIFO {fifo.name}: iter_count {fifo.iter_count}: the simulator's DMAs run for ever")
+        if any(len(one) != fifo.object_type.bytes for one in fifo.initial) or len(fifo.initial) > min(
+            fifo.depths, default=0
+        ):
+            raise Refused(
+                f"FIFO {fifo.name}: its initial values are not whole objects, at most {min(fifo.depths, default=0)}"
+            )
+    for buffer in design.buffers:
+        if buffer.initial is not None and len(buffer.initial) != buffer.type.bytes:
+            raise Refused(f"buffer {buffer.name}: its initial value has not the {buffer.type.bytes} bytes of it")
 
 
 def _check_names(design: Design) -> None:
@@ -89,6 +97,7 @@ def _check_numbers(design: Design) -> None:
             raise Refused(f"design {design.name}: {len(parts)} {what}, more than {MOST_PARTS}")
     counts = [("a depth", depth) for fifo in design.fifos for depth in fifo.depths]
     counts += [("repeat_count", fifo.repeat_count) for fifo in design.fifos]
+    counts += [("iter_count", fifo.iter_count) for fifo in design.fifos]
     counts += [(f"lock {lock.name}", lock.init) for lock in design.locks]
     for core in design.cores:
         for statement in statements(core.body):

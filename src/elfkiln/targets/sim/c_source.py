@@ -7,9 +7,10 @@ from collections.abc import Iterable, Mapping
 
 from elfkiln.design.model import Const, Loaded, Value
 from elfkiln.design.patterns import Pattern
+from elfkiln.engine.contract import MOST_ARGUMENTS
 from elfkiln.hardware.limits import limit
 from elfkiln.targets.sim.machine import (
-    MOST_ARGUMENTS,
+    MORE,
     SCALARS,
     Argument,
     End,
@@ -39,6 +40,7 @@ _KINDS: Mapping[str, str] = {
     "load": "SIM_LOAD",
     "lock": "SIM_LOCK",
     "loop": "SIM_LOOP",
+    "store": "SIM_STORE",
 }
 _ACTIONS: Mapping[str, str] = {
     "": "SIM_LOCK_EQUAL",
@@ -134,6 +136,8 @@ class _Printer:
         self.note = note
 
     def lines(self) -> Iterable[str]:
+        if self.machine.more:
+            yield MORE
         yield '#include "sim.h"'
         yield from _note(self.note)
         yield from self.kernels()
@@ -196,6 +200,8 @@ class _Printer:
         offset = slots = 0
         rows = []
         for pool in self.machine.pools:
+            if pool.initial:
+                yield _contents(f"pool_contents_{pool.number}", b"".join(pool.initial))
             slot = -(-pool.object_bytes // SLOT_BYTES) * SLOT_BYTES
             rows.append(self.pool(pool, slot, offset, slots))
             offset += pool.depth * slot
@@ -213,8 +219,15 @@ class _Printer:
         return (
             f"    {{{_text(pool.name)}, {_text(str(pool.tile))}, objects + {offset}, filled + {first}, {pool.depth}, "
             f"{pool.object_bytes}, {slot}, {_agent(pool.writer)}, {_agent(pool.reader)}, 0, 0, 0, 0, "
-            f"{slots}}},"
+            f"{slots}{self.pool_more(pool)}}},"
         )
+
+    def pool_more(self, pool: Pool) -> str:
+        """Return the fields of a pool that only few designs have: the text of the others says nothing of them."""
+        if not self.machine.more:
+            return ""
+        contents = f"pool_contents_{pool.number}" if pool.initial else "NULL"
+        return f", {contents}, {len(pool.initial)}, {pool.kept}"
 
     def buffers(self) -> Iterable[str]:
         yield from self.parameters()
@@ -224,10 +237,15 @@ class _Printer:
             elements, width = buffer.type.elements, buffer.type.element_bytes
             yield f"static uint8_t buffer_{number}[{max(1, elements * width)}] __attribute__((aligned({SLOT_BYTES})));"
             yield f"static uint8_t buffer_filled_{number}[{max(1, elements)}];"
+            contents = ""
+            if self.machine.more:
+                contents = ", NULL" if buffer.initial is None else f", buffer_contents_{number}"
+            if buffer.initial is not None:
+                yield _contents(f"buffer_contents_{number}", buffer.initial)
             rows.append(
                 f"    {{{_text(buffer.name)}, {_text(str(buffer.tile))}, buffer_{number}, buffer_filled_{number}, "
                 f"{elements}, {width}, {_bool(not buffer.type.element.startswith('u'))}, "
-                f"parameters + {bisect_left(written, number)}, {written.count(number)}}},"
+                f"parameters + {bisect_left(written, number)}, {written.count(number)}{contents}}},"
             )
         yield from _table("static sim_buffer buffers", rows)
 
@@ -388,6 +406,10 @@ def _table(declaration: str, rows: list[str]) -> Iterable[str]:
     yield "};"
 
 
+def _contents(name: str, data: bytes) -> str:
+    return f"static const uint8_t {name}[] = {{{', '.join(map(str, data))}}};"
+
+
 def _numbers(name: str, numbers: tuple[int, ...]) -> str:
     return f"static const uint16_t {name}[] = {{{', '.join(map(str, numbers)) or '0'}}};"
 
@@ -413,6 +435,8 @@ def _statement(instruction: Instruction, arguments: str) -> str:
         fields += [f".loop_count = {len(instruction.loops)}", f".loops = {{{loops}}}"]
     if instruction.fault is not None:
         fields.append(f".fault = {_text(instruction.fault)}")
+    if instruction.kind == "store":
+        fields.append(f".stored = {_value(instruction.stored)}")
     return f"    {{{', '.join(fields)}}},"
 
 
@@ -447,7 +471,8 @@ def _body(program: Program, numbers: tuple[int, ...], depth: int, resumes: Itera
 
 def _end(end: End, stream: int, position: int) -> str:
     segments = f"segments_{stream}_{position}" if end.segments else "NULL"
-    return f"{{.segments = {segments}, .count = {len(end.segments)}, .tile = {_text(str(end.tile))}}}"
+    most = f", .most = {end.most}" if end.most else ""
+    return f"{{.segments = {segments}, .count = {len(end.segments)}, .tile = {_text(str(end.tile))}{most}}}"
 
 
 def _task(task: MachineTask) -> str:

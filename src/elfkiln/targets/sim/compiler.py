@@ -20,6 +20,7 @@ from elfkiln.io.files import storage_refusal
 from elfkiln.io.workspace import private_folder
 from elfkiln.store.recipe import Step
 from elfkiln.targets.c_text import ELSEWHERE, POSITIONS, seen_texts
+from elfkiln.targets.sim.machine import MORE
 from elfkiln.targets.sim.zig_toolchain import SimToolchain
 
 RUNTIME = "runtime/runtime.c"
@@ -64,16 +65,18 @@ class Compiler:
         self.workdir = workdir
         self.log = ""
 
-    def runtime(self, sources: Mapping[str, bytes]) -> Unit:
-        """Return the unit of the simulator's runtime."""
-        return self._unit("cc", RUNTIME, self.toolchain.runtime_flags, _below("runtime/", sources))
+    def runtime(self, sources: Mapping[str, bytes], *, more: bool = False) -> Unit:
+        """Return the unit of the simulator's runtime; `more` is for designs that have what few have (sim.h)."""
+        flags = (*self.toolchain.runtime_flags, "-DSIM_MORE") if more else self.toolchain.runtime_flags
+        return self._unit("cc", RUNTIME, flags, _below("runtime/", sources))
 
     def design(self, source: str, sources: Mapping[str, bytes]) -> Unit:
         """Return the unit of a design's generated C."""
         flags = (*self.toolchain.design_flags, "-Iruntime")
         runtime = _below("runtime/", sources)
         # The C is one spelling already; what it includes is the same for all designs, macros too.
-        stub = {**runtime, DESIGN: f'#include "{HEADER}"\n'.encode()}
+        first = f"{MORE}\n" if source.startswith(MORE) else ""
+        stub = {**runtime, DESIGN: f'{first}#include "{HEADER}"\n'.encode()}
         seen = {name: data for name, data in self.see("cc", DESIGN, (*flags, "-dD"), stub).items() if name != DESIGN}
         return Unit(
             "cc", DESIGN, flags, {**runtime, DESIGN: source.encode()}, {DESIGN: source.encode(), **seen}, shared=False

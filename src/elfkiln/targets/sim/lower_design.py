@@ -6,7 +6,7 @@ from math import prod
 
 import numpy as np
 
-from elfkiln.design.fifo_lowering import link_tile, place, shared_tile
+from elfkiln.design.fifo_lowering import kept_for_ever, link_tile, place, shared_tile
 from elfkiln.design.model import Design, Dim, Fifo, Link, LoadPdi, Tile
 from elfkiln.design.patterns import MOST_DIMS, Pattern, pattern_of
 from elfkiln.errors import Refused
@@ -142,6 +142,8 @@ class _ArrayLowering:
         pool = self.placement.pool_of(fifo.name, tile)
         assert pool is not None
         ring = self.ring(fifo.name, tile, pool.count, pool.bytes_each)
+        ring.initial = fifo.initial
+        ring.kept = self.kept(fifo, fifo.consumers[0])
         ring.writer = self.core_at.get(fifo.producer, -1)
         ring.reader = self.core_at.get(fifo.consumers[0], -1)
         self.core_pools[fifo.name, fifo.producer, False] = ring
@@ -158,6 +160,7 @@ class _ArrayLowering:
         if len(link.ins) == len(link.outs):
             # Both DMAs move the larger object, so objects of any two sizes go through: the stream is cut anew.
             rings.append(self.ring(f"{first.name} to {last.name}", pool.tile, pool.count, pool.bytes_each))
+            rings[0].initial = last.initial
             rings[0].writer, rings[0].reader = self.agent_of[first.name], self.agent_of[last.name]
             return
         whole = last if joins else first
@@ -196,6 +199,10 @@ class _ArrayLowering:
             ring = self.ring(fifo.name, tile, end.pool.count, end.pool.bytes_each)
             self.rings[id(end.pool)] = [ring]
             self.core_pools[fifo.name, tile, index > 0] = ring
+            if index:
+                ring.kept = self.kept(fifo, tile)
+            else:
+                ring.initial = fifo.initial
         width = end.pool.type.element_bytes
         way = "from the stream" if index else "to the stream"
         segments = []
@@ -208,7 +215,14 @@ class _ArrayLowering:
                 pattern = pattern_of(dims, 0, width)
                 _check_dims(f"FIFO {fifo.name} at {tile}: its dimensions {way}", dims, pattern, size, width, way)
             segments.append(Segment(ring, pattern))
-        return End(tile, tuple(segments))
+        # A bounded chain goes over its descriptors so often: one for each object and segment (and repeat).
+        most = fifo.iter_count * end.pool.count * len(segments) if tile.kind == "mem" else 0
+        return End(tile, tuple(segments), most)
+
+    def kept(self, fifo: Fifo, tile: Tile) -> int:
+        """Return how many objects of a FIFO the core on a tile takes before its endless loop and never gives back."""
+        core = next((core for core in self.cores if core.tile == tile), None)
+        return 0 if core is None else kept_for_ever(core, fifo.name)
 
     def programs(self) -> None:
         known: dict[Program, int] = {}

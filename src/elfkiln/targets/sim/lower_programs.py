@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from elfkiln.design.model import (
+    INTEGERS,
     Acquire,
     Buffer,
     BufferRef,
@@ -20,6 +21,7 @@ from elfkiln.design.model import (
     ObjectRef,
     Release,
     Statement,
+    Store,
     Tile,
     UseLock,
     Value,
@@ -31,7 +33,6 @@ MOST_NESTED_LOOPS = 8
 """Loops around a statement that a message can name (`loops` of runtime/sim.h)."""
 
 LOCK_ACTIONS = ("acquire", "acquire_ge", "release")
-INTEGERS = ("i8", "ui8", "i16", "ui16", "i32", "ui32", "i64")
 
 
 def lower_program(
@@ -101,6 +102,14 @@ class _CoreLowering:
                 loaded = self.load(number, buffer, self.value(index), loops)
                 self.loaded.add(number)
                 return loaded
+            case Store(buffer, index, value):
+                at = self.buffer(buffer)
+                element = self.design.buffers[self.buffer_numbers[buffer]].type
+                wrong = f"{buffer} holds {element}; only integers are stored"
+                fault = None if element.element in INTEGERS else wrong
+                return Instruction(
+                    "store", at, value=self.value(index), stored=self.value(value), loops=loops, fault=fault
+                )
             case UseLock(lock, action, value):
                 if lock not in self.lock_numbers or action not in LOCK_ACTIONS:
                     raise Fault(f"{self.core.tile}: there is no lock {lock}, or it cannot {action}")

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from collections.abc import Sequence as Several
 
 from elfkiln.design.model import (
+    WORD,
     AwaitTask,
     Design,
     FreeTask,
@@ -19,11 +20,10 @@ from elfkiln.design.model import (
     Tile,
 )
 from elfkiln.design.patterns import MOST_DIMS, Pattern, pattern_of, task_dims
-from elfkiln.engine.contract import ARGUMENT_C
+from elfkiln.engine.contract import ARGUMENT_C, MOST_ARGUMENTS
 from elfkiln.errors import Refused
 from elfkiln.hardware.limits import limit
 from elfkiln.targets.sim.machine import (
-    MOST_ARGUMENTS,
     HostArgument,
     MachineSequence,
     MachineStep,
@@ -160,9 +160,11 @@ class _SequenceLowering:
         if name not in self.buffers:
             return MachineStep("rtp_write", element=element, fault=f"there is no buffer {name}")
         buffer = self.design.buffers[self.buffers[name]]
+        width = buffer.type.element_bytes
         fault = None
-        if buffer.type.element_bytes != 4:
+        if width > WORD:
             fault = f"{name} at {buffer.tile} does not hold 32-bit values: {buffer.type}"
-        elif index != element or index >= buffer.type.elements:
+        elif index != element or (index + 1) * WORD > buffer.type.bytes:
             fault = f"{name} at {buffer.tile} has {buffer.type.elements} elements"
-        return MachineStep("rtp_write", self.buffers[name], element, value, fault)
+        # The sequence writes whole words, whatever the elements are: of smaller ones it covers several.
+        return MachineStep("rtp_write", self.buffers[name], element * WORD // width, value, fault)

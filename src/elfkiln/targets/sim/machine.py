@@ -8,11 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from elfkiln.design.model import Const, Design, LoadPdi, Sequence, Tile, Value
+from elfkiln.design.model import WORD, Const, Design, LoadPdi, Sequence, Tile, Value
 from elfkiln.design.patterns import Pattern
-
-MOST_ARGUMENTS = 3
-"""Arguments of an entry: A, B and C (ABI of a full ELF's kernel: at least three)."""
 
 SCALARS = {"i8": "int8_t", "i16": "int16_t", "i32": "int32_t", "i64": "int64_t", "index": "int32_t"}
 """C types of scalar kernel parameters; an index is 32 bits wide on the array."""
@@ -22,9 +19,16 @@ class Fault(Exception):
     """The design cannot be loaded; the text says why."""
 
 
+MORE = "#define SIM_MORE"
+"""First line of the C of a design that has what few have: the runtime then carries it (sim.h)."""
+
+
 @dataclass(slots=True)
 class Pool:
-    """A ring of objects at a tile. `writer` and `reader` are agents: a core's or a stream's number, -1 for none."""
+    """A ring of objects at a tile. `writer` and `reader` are agents: a core's or a stream's number, -1 for none.
+
+    `initial` are the objects that it starts with, `kept` is how many its reader takes once and never gives back.
+    """
 
     number: int
     name: str
@@ -33,6 +37,8 @@ class Pool:
     object_bytes: int
     writer: int = -1
     reader: int = -1
+    initial: tuple[bytes, ...] = ()
+    kept: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +51,11 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """One end of a stream; without segments it is a shim's channel."""
+    """One end of a stream; without segments it is a shim's channel. It moves at most `most` objects (0: no end)."""
 
     tile: Tile
     segments: tuple[Segment, ...]
+    most: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +103,7 @@ class Instruction:
     fault: str | None = None
     bounds: tuple[Value, Value, Value] | None = None
     body: tuple[int, ...] = ()
+    stored: Value = field(default_factory=lambda: Const(0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +120,7 @@ class Program:
     def uses_shared(self) -> bool:
         """Whether it uses locks or buffers, which the sequence (or another core) may use too."""
         return any(
-            one.kind in ("load", "lock") or any(argument.kind == "buffer" for argument in one.arguments)
+            one.kind in ("load", "store", "lock") or any(argument.kind == "buffer" for argument in one.arguments)
             for one in self.instructions
         )
 
@@ -222,8 +230,24 @@ class Machine:
     @property
     def parameters(self) -> tuple[tuple[int, int], ...]:
         """The elements that sequences write: buffer and element, sorted."""
-        writes = (step for sequence in self.sequences for step in sequence.steps if step.kind == "rtp_write")
-        return tuple(sorted({(step.index, step.element) for step in writes if step.fault is None}))
+        writes = [step for sequence in self.sequences for step in sequence.steps if step.kind == "rtp_write"]
+        found: set[tuple[int, int]] = set()
+        for step in writes:
+            if step.fault is None:
+                covered = max(1, WORD // self.design.buffers[step.index].type.element_bytes)
+                found.update((step.index, step.element + at) for at in range(covered))
+        return tuple(sorted(found))
+
+    @property
+    def more(self) -> bool:
+        """Whether the design has what the runtime is made without for all others (SIM_MORE of runtime/sim.h)."""
+        return (
+            any(pool.initial or pool.kept for pool in self.pools)
+            or any(end.most for stream in self.streams for end in (stream.source, *stream.sinks))
+            or any(buffer.initial is not None for buffer in self.design.buffers)
+            or any(one.kind == "store" for program in self.programs for one in program.instructions)
+            or any(self.design.buffers[buffer].type.element_bytes < WORD for buffer, _ in self.parameters)
+        )
 
     @property
     def most_tasks(self) -> int:

@@ -78,7 +78,7 @@ def units_of(
     source = c_source(machine, note_of(design, digest, compiler.toolchain.cpu))
     units = (
         compiler.design(source, sources),
-        compiler.runtime(sources),
+        compiler.runtime(sources, more=machine.more),
         *(compiler.kernel(kernel, sources) for kernel in linked),
     )
     return SimUnits(units, version_script(symbols), compiler.toolchain.link_flags)

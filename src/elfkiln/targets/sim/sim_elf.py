@@ -19,11 +19,11 @@ from elfkiln.design.model import ELEMENT_BYTES, MemRef
 from elfkiln.design.named_gemm import Entry, name_fault
 from elfkiln.engine import contract
 from elfkiln.engine.artifact_name import ArtifactName
+from elfkiln.engine.contract import MOST_ARGUMENTS
 from elfkiln.errors import Differs, ElfkilnError, SimulationFailed, brief, refusal
 from elfkiln.io.reading import read_bytes, reason_of
 from elfkiln.io.strict_json import parse_strict_json
 from elfkiln.targets.kinds import MAX_ELF_BYTES
-from elfkiln.targets.sim.machine import MOST_ARGUMENTS
 from elfkiln.targets.sim.note import OWNER, SCHEMA, SECTION
 from elfkiln.targets.sim.private_library import PrivateLibrary
 from elfkiln.targets.sim.zig_toolchain import check_host

@@ -193,6 +193,29 @@ bool sim_load(sim_core *core, uint32_t step) {
     return true;
 }
 
+#ifdef SIM_MORE
+bool sim_store(sim_core *core, uint32_t step) {
+    if (!begin(core, step))
+        return false;
+    const sim_statement *s = &core->statements[step];
+    sim_buffer *buffer = &DESIGN->buffers[core->buffers[s->index]];
+    int64_t element = value_of(core, s->value);
+    if (element < 0 || element >= buffer->elements) {
+        if (fail_core(core, CODE_CORE))
+            text_add("element %d of %d", element, (int64_t)buffer->elements);
+        return false;
+    }
+    sim_parameter *parameter = find_parameter(buffer, (uint64_t)element);
+    if (parameter && !use_parameter(core, parameter))
+        return false;
+    uint64_t value = (uint64_t)value_of(core, s->stored);
+    for (uint32_t i = 0; i < buffer->element_bytes; ++i)
+        buffer->bytes[element * buffer->element_bytes + i] = (uint8_t)(value >> 8 * i);
+    buffer->filled[element] = 1;
+    return true;
+}
+#endif
+
 bool sim_loop(sim_core *core, uint32_t step, sim_value lower, sim_value upper, sim_value by) {
     if (!begin(core, step))
         return false;

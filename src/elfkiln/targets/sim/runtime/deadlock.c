@@ -61,6 +61,12 @@ static void report_stream(const sim_stream *stream) {
             return;
         }
         const sim_pool *pool = end_pool(&stream->source);
+#ifdef SIM_MORE
+        if (spent(&stream->source)) {
+            text_add(": its iter_count is spent, after %d objects", (int64_t)stream->source.most);
+            return;
+        }
+#endif
         text_add(": no object of %s at %s to send", pool->name, pool->tile);
         if (pool->writer == SIM_NONE)
             text_string(", and nothing ever writes one");
@@ -71,6 +77,12 @@ static void report_stream(const sim_stream *stream) {
             return;
         }
         const sim_pool *pool = end_pool(sink);
+#ifdef SIM_MORE
+        if (spent(sink)) {
+            text_add(": its iter_count at %s is spent, after %d objects", sink->tile, (int64_t)sink->most);
+            return;
+        }
+#endif
         text_add(": no room at %s, where %s has ", pool->tile, pool->name);
         text_objects(pool->depth);
         if (pool->reader_took > pool->reader_gave)

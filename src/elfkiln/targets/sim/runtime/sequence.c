@@ -10,6 +10,9 @@ static void reset_end(sim_end *end) {
     end->repeated = 0;
     end->left = 0;
     zero(&end->queue, sizeof end->queue);
+#ifdef SIM_MORE
+    end->begun = 0;
+#endif
 }
 
 /* Puts the array in the state that load_pdi leaves: cores at their first statement, FIFOs empty, locks at their init. */
@@ -18,6 +21,14 @@ static void reset_array(void) {
         sim_pool *pool = &DESIGN->pools[i];
         pool->writer_took = pool->writer_gave = pool->reader_took = pool->reader_gave = 0;
         zero(pool->filled, pool->depth);
+#ifdef SIM_MORE
+        pool->writer_took = pool->writer_gave = pool->initial;
+        for (uint32_t j = 0; j < pool->initial; ++j) {
+            const uint8_t *object = pool->contents + (uint64_t)j * pool->object_bytes;
+            copy_bytes(pool->objects + (uint64_t)j * pool->slot_bytes, object, pool->object_bytes);
+            pool->filled[j] = 1;
+        }
+#endif
     }
     for (uint32_t i = 0; i < DESIGN->stream_count; ++i) {
         sim_stream *stream = &DESIGN->streams[i];
@@ -29,6 +40,15 @@ static void reset_array(void) {
     }
     for (uint32_t i = 0; i < DESIGN->buffer_count; ++i)
         zero(DESIGN->buffers[i].filled, DESIGN->buffers[i].elements);
+#ifdef SIM_MORE
+    for (uint32_t i = 0; i < DESIGN->buffer_count; ++i) {
+        sim_buffer *buffer = &DESIGN->buffers[i];
+        if (!buffer->contents)
+            continue;
+        copy_bytes(buffer->bytes, buffer->contents, (uint64_t)buffer->elements * buffer->element_bytes);
+        memset(buffer->filled, 1, buffer->elements);
+    }
+#endif
     for (uint32_t i = 0; i < DESIGN->lock_count; ++i)
         DESIGN->locks[i].value = DESIGN->locks[i].init;
     for (uint32_t i = 0; i < DESIGN->core_count; ++i) {
@@ -226,6 +246,20 @@ static bool rtp_write(const sim_step *step) {
     parameter->written = DESIGN->clock.ticks[0];
     parameter->written_by = run.sequence;
     parameter->written_at = run.step;
+#ifdef SIM_MORE
+    /* A word covers several of the smaller elements, which are parameters side by side. */
+    for (uint32_t i = 1; i * buffer->element_bytes < 4; ++i) {
+        if (!check_uses(parameter[i].uses))
+            return false;
+        parameter[i].written = parameter->written;
+        parameter[i].written_by = run.sequence;
+        parameter[i].written_at = run.step;
+        for (uint32_t j = 0; j < buffer->element_bytes; ++j)
+            buffer->bytes[(step->element + i) * buffer->element_bytes + j] =
+                (uint8_t)((uint64_t)step->value >> 8 * (i * buffer->element_bytes + j));
+        buffer->filled[step->element + i] = 1;
+    }
+#endif
     for (uint32_t i = 0; i < buffer->element_bytes; ++i)
         buffer->bytes[step->element * buffer->element_bytes + i] = (uint8_t)((uint64_t)step->value >> 8 * i);
     buffer->filled[step->element] = 1;
@@ -252,9 +286,26 @@ static bool check_tasks(void) {
     return true;
 }
 
+#ifdef SIM_MORE
+static bool begins_with_objects(void) {
+    for (uint32_t i = 0; i < DESIGN->pool_count; ++i)
+        if (DESIGN->pools[i].initial)
+            return true;
+    return false;
+}
+#endif
+
 /* Appends what a pool's reader has left in it. */
 static bool check_pool(const sim_pool *pool) {
     uint64_t left = pool->writer_gave - pool->reader_gave;
+#ifdef SIM_MORE
+    /* What a core took once and never gives back is where it belongs. */
+    if (pool->kept && left == pool->kept && pool->reader_took - pool->reader_gave == pool->kept)
+        return true;
+    /* Where objects were there from the start, as many are left: there, or where the cores have moved them on to. */
+    if (begins_with_objects())
+        return true;
+#endif
     if (!left)
         return true;
     if (fail(CODE_LEFT)) {

@@ -1,4 +1,9 @@
-/* A design as tables, and what its generated core programs call. Generated C includes this and nothing else. */
+/*
+ * A design as tables, and what its generated core programs call. Generated C includes this and nothing else.
+ *
+ * SIM_MORE is defined, here and for the runtime, for designs that have what few have: initial values, FIFOs with an
+ * iter_count, stores by cores, objects that a core keeps for ever. The others are made as if there were none of it.
+ */
 
 #ifndef ELFKILN_SIM_H
 #define ELFKILN_SIM_H
@@ -75,6 +80,12 @@ typedef struct {
     uint64_t reader_gave;
     sim_slots given;
     sim_slots freed;
+#ifdef SIM_MORE
+    /* Objects that are full from load_pdi on, with what they hold, and how many the reader takes once and keeps. */
+    const uint8_t *contents;
+    uint32_t initial;
+    uint32_t kept;
+#endif
 } sim_pool;
 
 /* One stop of a stream: the pattern of its DMA over the objects of a pool. */
@@ -101,6 +112,11 @@ typedef struct {
     uint64_t left;
     sim_cursor cursor;
     sim_queue queue;
+#ifdef SIM_MORE
+    /* How many objects a bounded chain of descriptors moves before it stops (0: no end), and how many it began. */
+    uint64_t most;
+    uint64_t begun;
+#endif
 } sim_end;
 
 enum sim_wait { SIM_RUNS, SIM_WAITS_SOURCE, SIM_WAITS_SINK, SIM_WAITS_POOL, SIM_WAITS_LOCK, SIM_ENDED };
@@ -142,6 +158,9 @@ typedef struct sim_buffer {
     bool is_signed;
     sim_parameter *parameters;
     uint32_t parameter_count;
+#ifdef SIM_MORE
+    const uint8_t *contents;
+#endif
 } sim_buffer;
 
 typedef struct {
@@ -192,7 +211,17 @@ typedef struct {
  * `fault` is what is wrong with it whatever happens; it ends the run when the core comes to it.
  */
 typedef struct {
-    enum { SIM_ACQUIRE, SIM_RELEASE, SIM_CALL, SIM_LOAD, SIM_LOCK, SIM_LOOP } kind;
+    enum {
+        SIM_ACQUIRE,
+        SIM_RELEASE,
+        SIM_CALL,
+        SIM_LOAD,
+        SIM_LOCK,
+        SIM_LOOP,
+#ifdef SIM_MORE
+        SIM_STORE,
+#endif
+    } kind;
     uint16_t index;
     uint16_t number;
     uint32_t count;
@@ -203,6 +232,9 @@ typedef struct {
     uint16_t loop_count;
     uint16_t loops[8];
     const char *fault;
+#ifdef SIM_MORE
+    sim_value stored;
+#endif
 } sim_statement;
 
 struct sim_core;
@@ -348,6 +380,9 @@ bool sim_acquire(sim_core *core, uint32_t step);
 bool sim_release(sim_core *core, uint32_t step);
 bool sim_use_lock(sim_core *core, uint32_t step);
 bool sim_load(sim_core *core, uint32_t step);
+#ifdef SIM_MORE
+bool sim_store(sim_core *core, uint32_t step);
+#endif
 bool sim_call(sim_core *core, uint32_t step, void (*kernel)(sim_core *core));
 bool sim_loop(sim_core *core, uint32_t step, sim_value lower, sim_value upper, sim_value by);
 bool sim_turn(sim_core *core, uint32_t step);

@@ -130,6 +130,11 @@ static void text_statement(const sim_core *core, uint32_t step) {
     case SIM_LOAD:
         text_add("load from %s", DESIGN->buffers[core->buffers[s->index]].name);
         break;
+#ifdef SIM_MORE
+    case SIM_STORE:
+        text_add("store to %s", DESIGN->buffers[core->buffers[s->index]].name);
+        break;
+#endif
     case SIM_LOCK:
         text_add("%s %s", s->action == SIM_LOCK_RELEASE ? "release" : "acquire",
                  DESIGN->locks[core->locks[s->index]].name);

@@ -39,9 +39,19 @@ static void open_object(sim_end *end, uint64_t object) {
     end->open = true;
 }
 
+#ifdef SIM_MORE
+static bool spent(const sim_end *end) {
+    return end->most && end->begun == end->most;
+}
+#endif
+
 static bool may_open_source(const sim_end *end) {
     if (!end->count)
         return end->queue.count > 0;
+#ifdef SIM_MORE
+    if (spent(end))
+        return false;
+#endif
     const sim_pool *pool = end_pool(end);
     return pool->writer_gave > pool->reader_took;
 }
@@ -49,6 +59,10 @@ static bool may_open_source(const sim_end *end) {
 static bool may_open_sink(const sim_end *end) {
     if (!end->count)
         return end->queue.count > 0;
+#ifdef SIM_MORE
+    if (spent(end))
+        return false;
+#endif
     const sim_pool *pool = end_pool(end);
     return pool->writer_took - pool->reader_gave < pool->depth;
 }
@@ -60,6 +74,9 @@ static void open_source(sim_stream *stream) {
         return;
     }
     sim_pool *pool = end_pool(end);
+#ifdef SIM_MORE
+    ++end->begun;
+#endif
     slot_take(&stream->clock, &pool->given, pool->reader_took % pool->depth);
     open_object(end, pool->reader_took++);
 }
@@ -70,6 +87,9 @@ static void open_sink(sim_stream *stream, sim_end *end) {
         return;
     }
     sim_pool *pool = end_pool(end);
+#ifdef SIM_MORE
+    ++end->begun;
+#endif
     slot_take(&stream->clock, &pool->freed, pool->writer_took % pool->depth);
     pool->filled[pool->writer_took % pool->depth] = 0;
     open_object(end, pool->writer_took++);
