@@ -15,6 +15,7 @@ from typing import Any
 from unittest import mock
 
 import answer_measures
+import client_measures
 import numpy as np
 from numpy.typing import NDArray
 from run import Row, paired
@@ -250,10 +251,14 @@ def _plain_loop(folder: Path, generator: RenderedGenerator, a: Array, b: Array) 
     return run
 
 
-MEASURES: dict[str, Callable[[Path], Iterator[Row]]] = {
-    "noop": noop,
-    "check-missing": check_missing,
-    "cold-build": cold_build,
-    "gemm": gemm,
-    "ingest": ingest,
-} | answer_measures.MEASURES
+MEASURES: dict[str, Callable[[Path], Iterator[Row]]] = (
+    {
+        "noop": noop,
+        "check-missing": check_missing,
+        "cold-build": cold_build,
+        "gemm": gemm,
+        "ingest": ingest,
+    }
+    | answer_measures.MEASURES
+    | client_measures.MEASURES
+)

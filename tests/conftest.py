@@ -26,3 +26,27 @@ def simulator(tmp_path_factory):
     from simulating import Simulator
 
     return Simulator.below(tmp_path_factory.mktemp("simulator"))
+
+
+@pytest.fixture(scope="session")
+def client_programs(tmp_path_factory):
+    """The C programs around client/elfkiln.h, each built once in a session."""
+    from client_programs import Programs
+
+    return Programs(tmp_path_factory.mktemp("client"))
+
+
+@pytest.fixture(scope="session")
+def probe(client_programs):
+    """The program that opens folders and ELFs through client/elfkiln.h, its undefined behaviour trapped."""
+    from client_programs import SOURCES, TRAPS, Probe
+
+    return Probe(client_programs.build(SOURCES / "probe.c", *TRAPS))
+
+
+@pytest.fixture
+def client_folder(tmp_path):
+    """A model folder as `install` leaves it, made by hand: plan.json, ELFs of random bytes, kernels.lock.json."""
+    from client_sets import make_set
+
+    return make_set(tmp_path / "model")

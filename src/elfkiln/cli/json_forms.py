@@ -359,7 +359,10 @@ FORMS: dict[str, tuple[Form, ...]] = {
         },
     ),
     "keygen": ({"file": "text", "ed25519": "text"},),
-    "sign": ({"names": "count", "signed": "count"},),
+    "sign": (
+        {"names": "count", "signed": "count"},
+        {"path": "text", "lock": "sha256", "files": "count", "envelopes": "count"},
+    ),
     "attestations": (
         [
             {

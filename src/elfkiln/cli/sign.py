@@ -1,4 +1,4 @@
-"""`elfkiln sign model=... key=FILE`: seal what is said about a model's ELFs with a key."""
+"""`elfkiln sign`: seal what is said about ELFs with a key, or vouch for an installed set."""
 
 from __future__ import annotations
 
@@ -7,13 +7,16 @@ from pathlib import Path
 from elfkiln.cli.arguments import Arguments
 from elfkiln.cli.attestations import rows_of
 from elfkiln.cli.common import print_json, project_of, target_of
-from elfkiln.errors import EXIT_DONE
+from elfkiln.errors import EXIT_DONE, Refused
 from elfkiln.store.signing_keys import load_key
+from elfkiln.work.lock_signatures import sign_lock
 from elfkiln.work.trust import sign
 
 
 def run(arguments: Arguments) -> int:
     """Sign, and say how many statements were sealed."""
+    if "dir" in arguments.keys:
+        return _sign_folder(arguments)
     project = project_of(arguments)
     key = load_key(Path(arguments.keys["key"]) if "key" in arguments.keys else None)
     rows = rows_of(arguments, "sign")
@@ -22,4 +25,17 @@ def run(arguments: Arguments) -> int:
         print_json({"names": len(rows), "signed": made})
     else:
         print(f"{len(rows)} names: {made} statements signed")
+    return EXIT_DONE
+
+
+def _sign_folder(arguments: Arguments) -> int:
+    others = [*(f"{key}=" for key in arguments.keys if key not in ("dir", "key", "root")), *arguments.words]
+    if others:
+        raise Refused(f"sign: dir= vouches for what lies in a folder and does not go with {others[0]}")
+    key = load_key(Path(arguments.keys["key"]) if "key" in arguments.keys else None)
+    done = sign_lock(Path(arguments.keys["dir"]), key)
+    if arguments.json:
+        print_json(done.to_json())
+    else:
+        print(f"{done.files} files verified; {done.path} has {done.envelopes} envelopes on sha256:{done.digest}")
     return EXIT_DONE

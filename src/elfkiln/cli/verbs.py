@@ -242,13 +242,18 @@ VERBS: dict[str, Verb] = {
     ),
     "sign": Verb(
         "sign",
-        "sign the provenance and test results of a model's ELFs, or of registered names",
+        "sign the provenance and test results of a model's ELFs, or of registered names; or vouch for an installed set",
         Spec(
-            keys=SET | {"key": "the private key's file (default: the PEM in ELFKILN_SIGNING_KEY)"} | ROOT,
+            keys=SET
+            | {
+                "dir": "a model folder: verify its files and sign kernels.lock.json, for an engine's policy",
+                "key": "the private key's file (default: the PEM in ELFKILN_SIGNING_KEY)",
+            }
+            | ROOT,
             words=("NAME-OR-PATTERN",),
             optional_words=1,
         ),
-        ("sign model=bonsai2-27b key=ci.key",),
+        ("sign model=bonsai2-27b key=ci.key", "sign dir=models/bonsai2-27b key=ci.key"),
     ),
     "attestations": Verb(
         "attestations",

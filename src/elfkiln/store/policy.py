@@ -32,7 +32,10 @@ SUMMARY = "https://slsa.dev/verification_summary/v1"
 PROVENANCE = "https://slsa.dev/provenance/v1"
 _MOST_BYTES = 1 << 20
 _MOST = 32
-_KEY_BYTES = 32
+# The curve of ed25519: its field, its constant, and the lesser y of its points of order 8 (RFC 8032, section 5.1).
+_P = 2**255 - 19
+_D = -121665 * pow(121666, -1, _P) % _P
+_ORDER_8_Y = 0x5FC536D880238B13933C6D305ACDFD5F098EFF289F4C345B027B2C28F95E826
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,10 +174,26 @@ def _key(value: Value) -> PolicyKey:
         key = None
     if key is None:
         raise value["ed25519"].refuse("a public key: base64 of 32 bytes", "something else")
+    if not _is_sound(raw):
+        raise value["ed25519"].refuse("a point of the curve, of the full order", "another one")
     roles = value["roles"].texts()
     if not roles:
         raise value["roles"].refuse("a list of roles that is not empty")
     return PolicyKey(value["name"].text(), key, roles, _time(value["expires"]))
+
+
+def _is_sound(raw: bytes) -> bool:
+    """Whether 32 bytes are a point of the curve, in its one spelling, whose order does not divide 8.
+
+    A key of such an order accepts one signature for many messages, so in a policy it would vouch for anything; the
+    library that verifies takes it all the same. There are eight of them, with five values of y.
+    """
+    number = int.from_bytes(raw, "little")
+    y, odd = number % 2**255, number >> 255
+    if y >= _P or min(y, _P - y) in (0, 1, _ORDER_8_Y):
+        return False
+    x_squared = (y * y - 1) * pow(_D * y * y + 1, -1, _P) % _P
+    return pow(x_squared, (_P - 1) // 2, _P) == 1 and (x_squared != 0 or not odd)
 
 
 def _rule(value: Value, keys: tuple[PolicyKey, ...]) -> Rule:
@@ -190,9 +209,13 @@ def _rule(value: Value, keys: tuple[PolicyKey, ...]) -> Rule:
 def _time(value: Value) -> datetime:
     text = value.text()
     try:
-        return datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
+        time = datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
     except ValueError:
-        raise value.refuse("a time as YYYY-MM-DDTHH:MM:SSZ", text) from None
+        time = None
+    # One spelling of a time: strptime also takes figures without their zeros.
+    if time is None or time.year < 1970 or text != f"{time:%Y-%m-%dT%H:%M:%SZ}":
+        raise value.refuse("a time as YYYY-MM-DDTHH:MM:SSZ, not before 1970", text)
+    return time
 
 
 def _subjects(table: dict[str, Any]) -> set[str]:
