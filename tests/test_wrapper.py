@@ -153,7 +153,7 @@ def test_outside_a_checkout_it_touches_nothing(bench, tmp_path):
     shutil.copy(bench.root / "doit", tmp_path / "other" / "doit")
     done = run_copy(bench, tmp_path / "other" / "doit")
     assert done.returncode == 2
-    assert "is no elfkiln checkout" in done.stderr
+    assert "is not an elfkiln checkout" in done.stderr
     assert [path.name for path in (tmp_path / "other").iterdir()] == ["doit"]
 
 

@@ -1,4 +1,4 @@
-"""What `--json` prints, verb by verb, over one small project: its form, and the values that are no machine's own.
+"""What `--json` prints, verb by verb, over one small project: its form, and the values that are not machine's own.
 
 The files of tests/golden/json hold the values. Digests, sizes and measured numbers stand there as marks; what is left
 was worked out: four geometries of two layers are 8 names, G and U share a recipe, and so on.

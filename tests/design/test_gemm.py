@@ -79,7 +79,7 @@ def arguments(*pairs):
         ),  # ki-major tiles of a matrix of 256 columns
         with_task(ROW_MAJOR, 4, offset=64),
         with_task(ROW_MAJOR, 4, strides=(8 * 256, 8, 256, 1)),
-        # Extents that are no M*K, K*N, M*N.
+        # Extents that are not M*K, K*N, M*N.
         with_sequence(BASE, arguments=arguments((8192, "i8"), (131072, "i8"), (16385, "i32"))),
         with_sequence(BASE, arguments=arguments((8192, "i8"), (131072, "i8"), (8192, "i32"))),
         with_sequence(BASE, arguments=arguments((8192, "i8"), (0, "i8"), (16384, "i32"))),

@@ -1,4 +1,4 @@
-"""Reading designs: what the real package printed in April and August 2026, and what is no design."""
+"""Reading designs: what the real package printed in April and August 2026, and what is not a design."""
 
 from __future__ import annotations
 

@@ -419,7 +419,7 @@ def test_generators_that_do_not_load(copy, text, line):
         (lambda text: text + "# \u00b5\n", "rendered text: expected ASCII"),
         (lambda text: text + "\n", "rendered text: expected one line break at its end"),
         (lambda text: text.rstrip("\n"), "rendered text: expected one line break at its end"),
-        (lambda text: text + "x = = 1\n", "what it renders is no Python"),
+        (lambda text: text + "x = = 1\n", "what it renders is not Python"),
         (lambda text: text + "{{ 1 // 0 }}\n", "does not render"),
         (lambda text: text + "{{ M.nothing }}\n", "does not render"),
     ],

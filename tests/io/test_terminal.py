@@ -1,4 +1,4 @@
-"""What a person reads: nothing raw, and an answer that was lost is no success."""
+"""What a person reads: nothing raw, and an answer that was lost is not a success."""
 
 from __future__ import annotations
 

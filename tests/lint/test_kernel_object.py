@@ -264,7 +264,7 @@ def test_weak_symbols_link_however_many_define_them():
     }
     assert lint_cores(two_objects(), objects) == ()
     assert check_object(objects["a.o"], entries=("zero",), machine="aie2p") == ()
-    # A weak one that nothing defines is no undefined symbol for the linker either.
+    # A weak one that nothing defines is not an undefined symbol for the linker either.
     asks = kernel_object(symbols=(*FUNCTIONS, ("maybe", WEAK, 0, 0, 0)))
     assert rules(asks) == []
 

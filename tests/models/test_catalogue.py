@@ -13,7 +13,7 @@ from projects import TINY_ROLES
 
 @pytest.fixture
 def models(tmp_path):
-    """A project whose plans/ holds `tiny` (a role table), `planned` (a plan), and things that are no models."""
+    """A project whose plans/ holds `tiny` (a role table), `planned` (a plan), and things that are not models."""
     plans = tmp_path / "plans"
     (plans / "tiny").mkdir(parents=True)
     (plans / "tiny" / "roles.yaml").write_text(TINY_ROLES)

@@ -344,7 +344,7 @@ def test_more_than_one_published_line_are_told_apart():
     ]
 
 
-# --- a tag that is no tag line is never passed over ---
+# --- a tag that is not a tag line is never passed over ---
 
 BEFORE = ["\x1b[32m", "12:00:01 ", "\r", "step 3\r", "\u00a0", "\u200b", "\u2060", "\ufeff", "> ", "\x00", "INFO: "]
 

@@ -100,7 +100,7 @@ def test_without_registry_yaml_the_store_is_registered_again_not_rebuilt(project
     assert report.exit_code == 0
     assert again.built == []
     assert project.registry_file.read_bytes() == text
-    # What changed registry.yaml is no "nothing to do".
+    # What changed registry.yaml is not a "nothing to do".
     counts = f"0 built and registered, {TINY_NAMES} registered from the store, 0 up to date"
     assert printed[-1] == f"{TINY_NAMES} names, {TINY_RECIPES} recipes: {counts}"
 
@@ -154,7 +154,7 @@ def test_a_tool_that_ends_well_without_output_is_a_failure(project, stand_in):
 
 def test_a_refused_geometry_is_named_and_the_others_are_built(project, stand_in):
     wanted = model_requirements(project, "tiny")
-    # K = 100 is no whole number of 64-row tiles; such a name can stand in a plan.
+    # K = 100 is not a whole number of 64-row tiles; such a name can stand in a plan.
     name = ArtifactName("QKV", 100, 256, "_b8")
     illegal = replace(wanted.requirements[0], name=name, file_name=str(name))
     report = build_elfs(project, stand_in, [replace(wanted, requirements=(illegal, *wanted.requirements))])

@@ -118,7 +118,7 @@ def test_a_manifest_that_is_no_artifact_and_one_that_is_not_there(built):
 def test_the_sealed_list_of_an_entry(built):
     store = Store(built.store)
     entry = load_registry(built.registry_file).entries("sim")[QKV]
-    # By the manifest it is no sealed ELF.
+    # By the manifest it is not a sealed ELF.
     fault = entry_fault(store, "sim", "tiny/pb16i_sealed.elf", entry)
     assert fault is not None
     assert "shape: expected K256_N768_b8, as manifest sha256:" in fault

@@ -11,7 +11,7 @@ from elfkiln.work.inspect import inspect, name_of
 
 
 def run(arguments: Arguments) -> int:
-    """Print what the file is; return 1 when it is no artifact, or not the one its name says."""
+    """Print what the file is; return 1 when it is not an artifact, or not the one its name says."""
     text = arguments.keys.get("name")
     name = name_of(text) if text is not None else None
     found = inspect(Path(arguments.words[0]), name, arguments.keys.get("target"))

@@ -232,7 +232,7 @@ VERBS: dict[str, Verb] = {
             "inspect kernels/full_i8_QKV_K5120_N14336_b8.elf",
             "inspect a.elf name=full_i8_D_K512_N256_b8.elf target=npu2",
         ),
-        "the file is no artifact, or not the one its name says",
+        "the file is not an artifact, or not the one its name says",
     ),
     "keygen": Verb(
         "keygen",

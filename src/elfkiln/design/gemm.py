@@ -94,7 +94,7 @@ class Move:
 
 
 class NotAGemm(Differs):
-    """Moves that are no GEMM an artifact name can say; the text says what of them is not as it must be."""
+    """Moves that are not a GEMM an artifact name can say; the text says what of them is not as it must be."""
 
 
 def gemm_of(moves: Collection[Move], extents: tuple[int, int, int]) -> Gemm:
@@ -208,7 +208,7 @@ def _tiles(pattern: Pattern, bits: int, K: int, N: int) -> tuple[bool | None, It
         first = pattern.offset // tile_bytes
         return True, (divmod(first + n, k_tiles) for n in range(count))
     ki, at = divmod(pattern.offset, TILE_K * N)
-    # Rows of weights that are no whole bytes are in no known layout.
+    # Rows of weights that are not whole bytes are in no known layout.
     if bits == 8 and pattern in _row_major(pattern.offset, count, N) and at < N and at % TILE_N == 0:
         return False, ((at // TILE_N, ki + n) for n in range(count))
     return None, iter(())

@@ -110,7 +110,7 @@ def task_dims(task: Task) -> tuple[Dim, ...] | str:
     if runs <= around:
         return (Dim(runs, step), *inner)
     if runs % around:
-        return f"it runs {runs} times, which is no multiple of its outermost size {around}"
+        return f"it runs {runs} times, which is not a multiple of its outermost size {around}"
     return (Dim(runs // around, 0), Dim(around, step), *inner)
 
 

@@ -95,8 +95,8 @@ def packed_bytes(K: int, N: int, layout: str) -> int:
 def pack(matrix: Int8Array, layout: str, order: TileOrder = TileOrder.NT_MAJOR) -> ByteArray:
     """Return the bytes of a K x N int8 weight matrix in a layout: one dimension, int8 for rm and b8, uint8 for pb16i.
 
-    Raises `Refused` for a layout without defined bytes, an order that is no `TileOrder`, another dtype or number of
-    dimensions, K or N that are not whole tiles (64, 128), and, for pb16i, a weight outside {-1, 0, +1}, with its
+    Raises `Refused` for a layout without defined bytes, an order that is not a `TileOrder`, another dtype or number of
+    dimensions, K or N that are not in whole tiles (64, 128), and, for pb16i, a weight outside {-1, 0, +1}, with its
     position.
 
     >>> pack(np.full((64, 128), -1, np.int8), "pb16i")[:3]
@@ -146,8 +146,8 @@ def offset(k: Index, n: Index, K: int, N: int, layout: str, order: TileOrder = T
     """Return where element B[k, n] of a packed K x N matrix lies; `k` and `n` may be arrays that broadcast.
 
     The whole map of a K x N matrix is `offset(np.arange(K)[:, None], np.arange(N), K, N, layout)`, which takes no more
-    memory than its result. Raises `Refused` as `packed_bytes` does, for an order that is no `TileOrder`, for indices
-    that do not broadcast, and for an index that is no whole number or outside the matrix.
+    memory than its result. Raises `Refused` as `packed_bytes` does, for an order that is not a `TileOrder`, for indices
+    that do not broadcast, and for an index that is not a whole number or outside the matrix.
 
     >>> offset(65, 129, 128, 256, "b8"), offset(65, 137, 128, 256, "pb16i")
     (Offset(byte=24585, bit=0), Offset(byte=6153, bit=2))

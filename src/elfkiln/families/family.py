@@ -202,4 +202,4 @@ def _check_text(where: str, text: str) -> None:
     try:
         compile(text, where, "exec", dont_inherit=True)
     except (SyntaxError, ValueError) as error:
-        raise Refused(f"{where}: what it renders is no Python ({brief(error)}); correct the template") from error
+        raise Refused(f"{where}: what it renders is not Python ({brief(error)}); correct the template") from error

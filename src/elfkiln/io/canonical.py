@@ -30,6 +30,6 @@ def sha256_hex(data: bytes) -> str:
 def file_sha256(path: Path) -> str:
     """Return the sha256 of a regular file's bytes as 64 hex digits.
 
-    Raises `OSError` as `open` does, and for what is no regular file: a FIFO would block and a device never end.
+    Raises `OSError` as `open` does, and for what is not a regular file: a FIFO would block and a device never end.
     """
     return sha256_of(path)

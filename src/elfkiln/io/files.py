@@ -45,7 +45,7 @@ def write_atomic(
     `scratch` is where the temporary file lies (same file system; default: beside `path`). `check` is called last before
     the rename, and what it raises leaves the old file. Without `sync_parent` the caller makes the rename durable, once
     for several files (`sync_folder`). Raises `Refused` with one line when the disk is full or the place is not
-    writable; the old file then stands untouched. So does what is no file: a device, pipe or folder would be replaced
+    writable; the old file then stands untouched. So does what is not a file: a device, pipe or folder would be replaced
     by one, and a symbolic link is neither followed nor replaced.
     """
     with writing_atomic(path, scratch=scratch, mode=mode, check=check, sync_parent=sync_parent) as stream:

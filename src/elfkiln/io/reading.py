@@ -125,8 +125,8 @@ def reason_of(error: OSError) -> str:
 def read_regular(path: str | os.PathLike[str], *, limit: int, remedy: str = "") -> bytes:
     """Return the bytes of a regular file of at most `limit` bytes.
 
-    Raises `Refused` in one line, with the path as it was given, for an absent file, for what is no regular file and for
-    a longer one; `remedy` says what to do.
+    Raises `Refused` in one line, with the path as it was given, for an absent file, for what is not a regular file
+    and for a longer one; `remedy` says what to do.
     """
     where = brief(os.fspath(path), 4096)
     after = f"; {remedy}" if remedy else ""

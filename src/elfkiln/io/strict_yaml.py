@@ -31,7 +31,7 @@ def read_strict_yaml(path: Path, *, limit: int = MAX_BYTES, remedy: str = "") ->
     """Read a YAML file of at most `limit` bytes; raises `Refused` naming file and line, and `remedy`.
 
     Refused: a file that is absent, no regular file, too long, not UTF-8 or not YAML; more than one document; anchors,
-    aliases and tags (an alias bomb needs them); duplicate keys; keys that are no plain words; nesting over 16 levels.
+    aliases and tags (an alias bomb needs them); duplicate keys; keys that are not plain words; nesting over 16 levels.
     """
     text = read_text(path, limit=limit, remedy=remedy)
     other = disguise(text[:HEAD_BYTES].encode())

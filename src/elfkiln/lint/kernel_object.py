@@ -116,7 +116,7 @@ def lint_object(
         elf = _read(data)
     except Exception as error:
         # pyelftools tells broken input by many classes, and none of them means anything else here.
-        what = "empty" if not data else f"{len(data):,} bytes that are no whole ELF"
+        what = "empty" if not data else f"{len(data):,} bytes that are not a whole ELF"
         found.add("object-unreadable", "object file", "a relocatable ELF", f"{what} ({type(error).__name__})", "ELF")
         return tuple(found.rows)
     if _header(elf, wanted, found):

@@ -311,7 +311,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "tap-short-runs",
         WARNING,
-        "a task's runs of memory are no shorter than a burst of the shim's port",
+        "a task's runs of memory are not shorter than a burst of the shim's port",
         "docs/performance.md",
         SILENT,
     ),

@@ -215,7 +215,7 @@ def artifact_of(manifest: dict[str, Any], descriptor: Descriptor) -> Artifact:
             ),
         )
     except (KeyError, TypeError, ValueError, AttributeError, StopIteration, RuntimeError) as error:
-        raise Differs(f"manifest sha256:{descriptor.digest} is no elfkiln artifact ({error!r})") from error
+        raise Differs(f"manifest sha256:{descriptor.digest} is not an elfkiln artifact ({error!r})") from error
 
 
 def _pair(text: str) -> tuple[int, int]:

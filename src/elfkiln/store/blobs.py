@@ -257,7 +257,7 @@ class Store:
             raise storage_refusal(self.root, error) from error
 
     def _clear(self, path: Path, *, folder: bool = False) -> None:
-        """Move what is no file (or no folder) out of a place that shall be one; a link is only a name, and goes."""
+        """Move what is not a file (or no folder) out of a place that shall be one; a link is only a name, and goes."""
         try:
             mode = path.lstat().st_mode
             if stat.S_ISLNK(mode):

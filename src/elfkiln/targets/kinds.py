@@ -72,7 +72,7 @@ def wrong_kind(kind: str, detail: str) -> BadElf:
 
 
 def other_kind(data: bytes) -> BadElf | None:
-    """Return what a file is when its first bytes say that it is no ELF for the NPU at all, else None.
+    """Return what a file is when its first bytes say that it is not an ELF for the NPU at all, else None.
 
     >>> other_kind(b"").kind, other_kind(b"placeholder for full_i8_QKV_K5120_N14336, build it yourself").kind
     ('empty', 'stub')

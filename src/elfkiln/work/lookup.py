@@ -132,7 +132,7 @@ def lookup_glob(project: Project, target: str, pattern: str) -> tuple[Found, ...
     """Return every registered name of a target that fits a shell pattern (`*`, `?`, `[...]`), sorted.
 
     A name without any of these signs is looked up as it is. Raises `Differs` when no name fits a pattern, and
-    `Refused` for a name that is no artifact name.
+    `Refused` for a name that is not an artifact name.
     """
     entries = load_registry(project.registry_file).entries(target)
     if not any(letter in pattern for letter in "*?["):

@@ -1,7 +1,7 @@
 """From a rendered generator to its recipe: told by running it, or remembered from the last time.
 
 The memo (out/cache/recipes) says which recipe came of a generator's text, the microkernel sources, the target's pin and
-this package as it is. It is no part of anything: deleting it costs the time to run the generators again.
+this package as it is. It is not a part of anything: deleting it costs the time to run the generators again.
 """
 
 from __future__ import annotations

@@ -603,7 +603,7 @@ def test_c_is_written_exactly_once(place, change, text):
     with pytest.raises(BadElf, match=r"wrong-geometry: full_i8_O_K5120_N14336_b8_m16\.elf: expected M=16") as caught:
         check_full_elf(elf, ArtifactName.parse("full_i8_O_K5120_N14336_b8_m16.elf"), ())
     assert f"no GEMM: {text}" in str(caught.value)
-    # A design whose tasks are these is no GEMM either: both are read by one rule.
+    # A design whose tasks are these is not a GEMM either: both are read by one rule.
     assert geometry_of(broken.sequences[0], broken) is None
 
 

@@ -350,7 +350,7 @@ def test_a_pinned_file_that_is_no_wheel(standins, tmp_path):
     rows = [wheel.row() for wheel in standins.wheels.values()]
     rows[2].update(sha256=hashlib.sha256(b"no zip archive").hexdigest(), size=14)
     project = standins.project(tmp_path / "project", wheels=rows)
-    assert "tinydep-1.0-py3-none-any.whl: has the pinned digest but is no wheel" in fails(project, wheels=folder)
+    assert "tinydep-1.0-py3-none-any.whl: has the pinned digest but is not a wheel" in fails(project, wheels=folder)
 
 
 def test_a_wheel_for_another_python_is_refused(standins, tmp_path):

@@ -117,7 +117,7 @@ def test_every_symbol_is_an_entry(panel, sealed):
 
 @pytest.mark.parametrize("size", [0, 1, 59, 63])
 def test_a_stub(panel, size):
-    assert f"{size} bytes are no ELF; it is a stub or was cut off" in refused(panel.read_bytes()[:size])
+    assert f"{size} bytes are not an ELF; it is a stub or was cut off" in refused(panel.read_bytes()[:size])
 
 
 def test_another_file():

@@ -254,7 +254,7 @@ def type_of(given: object, what: str) -> Attribute:
     """Return the type for `np.ndarray[(m, k), np.dtype[np.int8]]`, a numpy scalar type or a type of the module.
 
     `TypeError` for other elements than int8, uint8, int16, uint16, int32, uint32, int64, float32 and ml_dtypes'
-    bfloat16, and for a shape that is no tuple of positive integers.
+    bfloat16, and for a shape that is not a tuple of positive integers.
     """
     if isinstance(given, Attribute):
         return given
@@ -298,7 +298,7 @@ def _element(scalar: Any) -> IntegerType | Float32Type | BFloat16Type:
 def dense(values: Any, type_: MemRefType, what: str, *, tensor: bool) -> DenseIntOrFPElementsAttr:
     """Return an array as `dense<...>` of a memref's shape and element (of a tensor's type, or of the memref's own).
 
-    `TypeError` for what is no array or list of numbers, `ValueError` when shape or element is another.
+    `TypeError` for what is not an array or list of numbers, `ValueError` when shape or element is another.
     """
     array = np.asarray(values, dtype=np.int32) if isinstance(values, list) else values
     if not isinstance(array, np.ndarray):

@@ -505,7 +505,7 @@ def check_device(op: aie.DeviceOp) -> None:
 
 
 def check_structure(op: aie.DeviceOp) -> None:
-    """Apply only those rules to a device without which its text is no design; raises `VerifyException` as above.
+    """Apply only those rules to a device without which its text is not a design; raises `VerifyException` as above.
 
     Lint has the others as findings with place and source, so a design that breaks them can be read for lint.
     """

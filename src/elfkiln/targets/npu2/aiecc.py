@@ -52,7 +52,7 @@ VALUES: Mapping[str, tuple[str, ...]] = {"alloc-scheme": ("basic-sequential", "b
 (AIEAssignBufferAddresses compares the scheme with these two words). Values of other kinds its own parser checks."""
 
 QUIET = "--no-progress"
-"""Passed where the help lists it: a progress bar is no part of a log."""
+"""Passed where the help lists it: a progress bar is not a part of a log."""
 
 _TABLE = (
     Generation(
@@ -100,7 +100,7 @@ _TABLE = (
             "host",
             "aiesim",
         ),
-        # Before, -O was no prefix option, and -O3 one of the flags that are ignored.
+        # Before, -O was not a prefix option, and -O3 one of the flags that are ignored.
         joined=("O",),
     ),
 )
@@ -140,7 +140,7 @@ def listed_options(help_text: str) -> dict[str, bool]:
 
 
 def check_options(generation: Generation, flags: tuple[str, ...], listed: Mapping[str, bool]) -> tuple[str, ...]:
-    """Raise `Refused` naming the first word that is no option of this aiecc, of the table's and of the lock's `flags`.
+    """Raise `Refused` naming the first word of the table's or the lock's `flags` that is not an option of this aiecc.
 
     `listed` is what its help lists (`listed_options`). Returns the words that are taken though the help does not list
     them: the selectors, of which it lists the form `--get-<name>` only.

@@ -84,7 +84,7 @@ def find_wheels(paths: Iterable[Path]) -> tuple[Path, ...]:
 def read_given(path: Path) -> GivenWheel:
     """Read a wheel's name, version and requirements from its metadata, and hash it.
 
-    Raises `Refused` when the file is no wheel, or its metadata and its file name do not say the same.
+    Raises `Refused` when the file is not a wheel, or its metadata and its file name do not say the same.
     """
     parts = WheelName.parse(path.name)
     try:
@@ -237,7 +237,7 @@ def _unserved(wheel: GivenWheel, line: str, after: Npu2Pin) -> str:
     try:
         needed = Requirement(line)
     except InvalidRequirement:
-        return f"{wheel.name} {wheel.version} requires {brief(line, 80)}, which is no requirement pip could read"
+        return f"{wheel.name} {wheel.version} requires {brief(line, 80)}, which is not a requirement pip could read"
     if needed.marker is not None and not needed.marker.evaluate({"extra": "", "python_version": after.python}):
         return ""
     name = canonicalize_name(needed.name)

@@ -20,7 +20,7 @@ from elfkiln.targets.target import Look
 
 
 def look(data: bytes, name: ArtifactName | str | None) -> Look | None:
-    """Say what a file is and, with a name, whether it is that; None when it is no ELF for the NPU at all."""
+    """Say what a file is and, with a name, whether it is that; None when it is not an ELF for the NPU at all."""
     if other_kind(data) is not None:
         return None
     try:

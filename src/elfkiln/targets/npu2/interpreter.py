@@ -76,7 +76,7 @@ def _fits(found: Interpreter, version: str) -> bool:
 
 
 def _ask(path: Path, variables: Mapping[str, str]) -> Interpreter | None:
-    """Ask an interpreter for itself; None when it does not start, does not answer, or is no 64-bit CPython.
+    """Ask an interpreter for itself; None when it does not start, does not answer, or is not a 64-bit CPython.
 
     It gets the caller's variables: a version manager's stub finds the real one by them.
     """

@@ -96,7 +96,7 @@ def _inside(root: Path, path: Path, what: str) -> Path | None:
 
 
 def check_objects(kernels: Iterable[KernelObject]) -> None:
-    """Raise `Refused` for an object name that is no plain file name, or is given to two different objects."""
+    """Raise `Refused` for an object name that is not a plain file name, or is given to two different objects."""
     seen: dict[str, KernelObject] = {}
     for kernel in kernels:
         if _OBJECT_NAME.fullmatch(kernel.object_name) is None:

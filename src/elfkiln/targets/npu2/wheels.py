@@ -202,12 +202,14 @@ def run_pip(arguments: list[str], *, cwd: Path, environment: Mapping[str, str], 
 
 
 def unpacked_bytes(folder: Path) -> int:
-    """Return what the wheels of a folder hold unpacked, in bytes; `Refused` when one is no zip archive."""
+    """Return what the wheels of a folder hold unpacked, in bytes; `Refused` when one is not a zip archive."""
     total = 0
     for path in sorted(folder.glob("*.whl")):
         try:
             with zipfile.ZipFile(path) as archive:
                 total += sum(entry.file_size for entry in archive.infolist())
         except (zipfile.BadZipFile, OSError) as error:
-            raise Refused(f"{path.name}: has the pinned digest but is no wheel ({error}); correct the lock") from error
+            raise Refused(
+                f"{path.name}: has the pinned digest but is not a wheel ({error}); correct the lock"
+            ) from error
     return total

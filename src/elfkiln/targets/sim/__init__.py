@@ -52,7 +52,7 @@ class SimTarget:
         return SimElf(elf)
 
     def look(self, data: bytes, name: ArtifactName | str | None) -> Look | None:
-        """Say what a file is, None when it is no x86-64 shared object of elfkiln."""
+        """Say what a file is, None when it is not an x86-64 shared object of elfkiln."""
         from elfkiln.targets.sim.sim_facts import look
 
         return look(data, name)

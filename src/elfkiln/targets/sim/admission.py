@@ -85,7 +85,7 @@ def _check_numbers(design: Design) -> None:
         sizes += [(f"kernel {kernel.name}", one) for one in kernel.parameters if isinstance(one, MemRef)]
     for what, memref in sizes:
         if memref.element not in ELEMENT_BYTES or min(memref.shape, default=1) < 0 or memref.bytes >= MOST_BYTES:
-            raise Refused(f"{what}: {memref} is no type of at most {MOST_BYTES} bytes that is simulated")
+            raise Refused(f"{what}: {memref} is not a type of at most {MOST_BYTES} bytes that is simulated")
     for what, parts in (
         ("FIFOs", design.fifos),
         ("cores", design.cores),

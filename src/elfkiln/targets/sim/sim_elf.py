@@ -139,7 +139,7 @@ class _Reader:
     def header(self) -> None:
         data = self.data
         if len(data) < _HEADER_BYTES:
-            raise self.differs(f"{len(data)} bytes are no ELF; it is a stub or was cut off")
+            raise self.differs(f"{len(data)} bytes are not an ELF; it is a stub or was cut off")
         if data[:4] != b"\x7fELF":
             raise self.differs("it does not begin as an ELF does")
         machine = int.from_bytes(data[18:20], "little")
@@ -192,7 +192,7 @@ class _Reader:
             if symbol["st_shndx"] == "SHN_UNDEF":
                 raise self.differs(f"it needs {brief(name)} of another library; a sim ELF needs none")
             if symbol["st_info"]["type"] != "STT_FUNC" or not self.executable(elf, symbol["st_value"]):
-                raise self.differs(f"its symbol {brief(name)} is no function")
+                raise self.differs(f"its symbol {brief(name)} is not a function")
             names.add(name)
         return names
 

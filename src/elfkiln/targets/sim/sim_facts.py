@@ -13,7 +13,7 @@ from elfkiln.targets.target import Look
 
 
 def look(data: bytes, name: ArtifactName | str | None) -> Look | None:
-    """Say what a file is and, with a name, whether it is that; None when it is no shared object of elfkiln."""
+    """Say what a file is and, with a name, whether it is that; None when it is not a shared object of elfkiln."""
     other = other_kind(data)
     if other is None or other.kind != SIM:
         return None

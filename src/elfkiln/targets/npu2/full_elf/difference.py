@@ -38,7 +38,7 @@ def classify_difference(a: bytes, b: bytes) -> Difference:
     """Return which sections of two ELFs differ and what that means.
 
     `uid-only` is the same program under another UID note, `instructions` another stream on the same array
-    configuration, `pdi` another configuration (core programs, routes) under the same stream. Files that are no ELFs
+    configuration, `pdi` another configuration (core programs, routes) under the same stream. Files that are not ELFs
     are `not-comparable`.
     """
     if a == b:
