@@ -29,6 +29,15 @@ _NAME = {
     "problem": "text|null",
 }
 _DIFFERENCE = {"field": "text", "*": "any"}
+_PASS: dict[str, Form] = {
+    "what": "text",
+    "launches": "count",
+    "designs_seconds": "number",
+    "launch_seconds": "number",
+    "head_seconds": "number",
+    "seconds": "number",
+    "range_seconds": ["number"],
+}
 _PREDICTION: Form = {
     "kind": "text",
     "sequence": "text",
@@ -233,6 +242,8 @@ FORMS: dict[str, tuple[Form, ...]] = {
                     "error": "number|null",
                 }
             ],
+            "designs": [_PASS],
+            "designs_refused": "text|null",
         },
     ),
     "predict": (
@@ -243,17 +254,7 @@ FORMS: dict[str, tuple[Form, ...]] = {
                     "model": "text",
                     "layout": "text",
                     "names": [{"name": "text", "launches": "count", "sequences": [_PREDICTION]}],
-                    "passes": [
-                        {
-                            "what": "text",
-                            "launches": "count",
-                            "designs_seconds": "number",
-                            "launch_seconds": "number",
-                            "head_seconds": "number",
-                            "seconds": "number",
-                            "range_seconds": ["number"],
-                        }
-                    ],
+                    "passes": [_PASS],
                 }
             ]
         },

@@ -120,7 +120,9 @@ class DecodeReport:
             f"predicted s = sum(role bytes / published phase rate) + launches * {contract.LAUNCH_SECONDS * 1e3:.2f} ms "
             f"+ head bytes / G-U rate"
         )
-        lines.append("rates and launch overhead are the published run's own: its error says how well the model fits")
+        lines.append(
+            "these are the rates of the old generator's designs, and the launch overhead, as one run published them"
+        )
         return "\n".join(lines)
 
 
