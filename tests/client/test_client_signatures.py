@@ -117,7 +117,7 @@ REFUSED = {
     ),
     "another file": (lambda _: [envelope(statement(sha256(b"")), "ci")], "1 about another file"),
     "no subject": (lambda f: [sign(f, "ci", subject=[])], "1 about another file"),
-    "a subject that is not a list": (
+    "a subject that is no list": (
         lambda f: [sign(f, "ci", subject={"digest": {"sha256": lock_digest(f)}})],
         "1 about another file",
     ),
@@ -140,11 +140,11 @@ REFUSED = {
     ),
     "another kind of statement": (
         lambda f: [sign(f, "ci", _type="https://in-toto.io/Statement/v0.1")],
-        "1 that are not in-toto statement v1",
+        "1 that are no in-toto statement v1",
     ),
     "a payload of another type": (
         lambda f: [envelope(statement(lock_digest(f)), "ci", kind="application/json")],
-        "1 that are not in-toto statement v1",
+        "1 that are no in-toto statement v1",
     ),
     "a payload said to be of another type": (
         lambda f: [envelope(statement(lock_digest(f)), "ci", kind="text/plain") | {"payloadType": IN_TOTO}],
@@ -190,8 +190,8 @@ MALFORMED = {
     "nine signatures": lambda one: json.dumps(one | {"signatures": one["signatures"] * 9}),
     "signatures that are none": lambda one: json.dumps(one | {"signatures": [one["signatures"][0]["sig"]]}),
     "a payload without padding": lambda one: json.dumps(one | {"payload": one["payload"].rstrip("=") + "A"}),
-    "a payload that is not a base64": lambda one: json.dumps(one | {"payload": "\u00e9" + one["payload"]}),
-    "a signature that is not a base64": lambda one: json.dumps(one | {"signatures": [{"sig": "!"}]}),
+    "a payload that is no base64": lambda one: json.dumps(one | {"payload": "\u00e9" + one["payload"]}),
+    "a signature that is no base64": lambda one: json.dumps(one | {"signatures": [{"sig": "!"}]}),
     "two on a line": lambda one: json.dumps(one) * 2,
 }
 
@@ -209,7 +209,7 @@ def test_a_trusted_key_on_something_that_is_no_statement(client_folder, opened):
     for payload in (b"", b"hello", b'{"a": 1, "a": 2}', b"\xff"):
         write_signatures(client_folder, envelope(payload, "ci"), sign(client_folder, "ci"))
         assert opened()[0] == "untrusted"
-    # JSON that is not a statement is one that says nothing.
+    # JSON that is no statement is one that says nothing.
     write_signatures(client_folder, envelope(b"[1]", "ci"), sign(client_folder, "ci"))
     assert opened() == "ok"
 
@@ -323,13 +323,13 @@ BAD_POLICIES = {
     "no expiry": policy_table([{k: v for k, v in GOOD_KEY.items() if k != "expires"}], [GOOD_RULE]),
     "an expiry without a zone": policy_table([GOOD_KEY | {"expires": "2100-01-01T00:00:00"}], [GOOD_RULE]),
     "no roles": policy_table([GOOD_KEY | {"roles": []}], [GOOD_RULE]),
-    "a role that is not text": policy_table([GOOD_KEY | {"roles": [1]}], [GOOD_RULE]),
+    "a role that is no text": policy_table([GOOD_KEY | {"roles": [1]}], [GOOD_RULE]),
     "roles in one text": policy_table([GOOD_KEY | {"roles": "builder"}], [GOOD_RULE]),
     "an empty name": policy_table([GOOD_KEY | {"name": ""}], [GOOD_RULE]),
     "an empty target": policy_table([GOOD_KEY], [GOOD_RULE | {"target": ""}]),
     "a key of 31 bytes": policy_table([GOOD_KEY | {"ed25519": base64.b64encode(b"1" * 31).decode()}], [GOOD_RULE]),
     "a key in hex": policy_table([GOOD_KEY | {"ed25519": ed.public_key(seed_of("ci")).hex()}], [GOOD_RULE]),
-    "a key that is not a point": policy_table(
+    "a key that is no point": policy_table(
         [GOOD_KEY | {"ed25519": base64.b64encode(b"\2" + bytes(31)).decode()}], [GOOD_RULE]
     ),
     "a key of small order": policy_table(
