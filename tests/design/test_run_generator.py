@@ -272,7 +272,7 @@ def test_the_verb_says_the_same_in_json(capsys):
 
 def test_the_verb_refuses_what_it_cannot_read_and_reports_what_fails(capsys, tmp_path):
     (tmp_path / "broken.py").write_text("\n1 / 0\n")
-    (tmp_path / "binary.py").write_bytes(b"\xff\xfe\x00")
+    (tmp_path / "binary.py").write_bytes(b"\x80\xfe\x00")
     cases = {
         str(tmp_path / "absent.py"): (
             2,
