@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import pytest
 
@@ -47,6 +48,8 @@ def test_registered_columns_are_kept_by_every_verb(served, project, capsys):
         asked_of_plan(project, load_plan(served), served, target="sim"),
     ]
     assert [shape(one) for one in others] == [shape(by_plan)] * 3
+    # A checkout that built nothing: its registry.yaml is all there is, and no manifest stands against it.
+    shutil.rmtree(project.store)
     # The names it would build are those it looks up, and those diff sees.
     assert main(["lookup", f"root={project.root}", f"plan={served}", "--json"]) == 0
     names = {row["path"]: row["columns"] for row in json.loads(capsys.readouterr().out)["names"]}

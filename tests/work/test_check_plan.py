@@ -181,6 +181,8 @@ def test_a_folders_own_columns_are_not_the_engines_business(project, model, caps
     project.registry_file.write_text(
         text.replace("columns: 2\n", "columns: 4\n").replace("columns: 6\n", "columns: 3\n")
     )
+    # A checkout that built nothing: its registry.yaml is all there is, and no manifest stands against it.
+    shutil.rmtree(project.store)
     assert check(project, model, capsys)[0] == 0
     assert main(["lookup", f"root={project.root}", f"plan={model}"]) == 0
 
