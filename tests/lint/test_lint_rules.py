@@ -504,7 +504,13 @@ CASES = {
         1,
     ),
     # Two objects go out, the kernel is given the first of them.
-    "object-unwritten": (pairs(ObjectRef(1, 0), ObjectRef(1, 1)), pairs(ObjectRef(1, 0)), "core(0,2) FIFO @out", "2", 1),
+    "object-unwritten": (
+        pairs(ObjectRef(1, 0), ObjectRef(1, 1)),
+        pairs(ObjectRef(1, 0)),
+        "core(0,2) FIFO @out",
+        "2",
+        1,
+    ),
     "kernel-unknown": (relay(), replace(relay(), kernels=()), "core(0,2) call of @relay", "a func.func", "none"),
     "kernel-object": (
         replace(with_core(relay(), CORE, link_with="relay.o"), kernels=(Kernel("relay", (BYTES, BYTES), None),)),
@@ -806,7 +812,11 @@ def test_every_rule_has_a_design_on_both_sides():
 
 # What a design cannot reach on a real tile without breaking another rule first.
 # The longest transfer and the smallest stack leave no room for the buffer to begin at a multiple of 32 bytes.
-UNREACHABLE = {"dim-stride": {"dim-product"}, "fifo-initial": {"initial-values", "free-early"}, "transfer-length": {"l1-memory"}}
+UNREACHABLE = {
+    "dim-stride": {"dim-product"},
+    "fifo-initial": {"initial-values", "free-early"},
+    "transfer-length": {"l1-memory"},
+}
 
 
 @pytest.mark.parametrize("rule", sorted(CASES))

@@ -11,12 +11,12 @@ import sys
 import pytest
 
 from elfkiln.errors import Differs, Refused
-from elfkiln.io.canonical import canonical_json, sha256_hex
-from elfkiln.store.artifacts import all_artifacts, find_artifact, put_artifact, read_log
+from elfkiln.io.canonical import canonical_json
+from elfkiln.store.artifacts import all_artifacts, find_artifact, read_log
 from elfkiln.store.blobs import Descriptor, Store, descriptor_of
 from elfkiln.store.healing import TOOLCHAIN_TYPE, toolchain_ref
-from elfkiln.store.recipe import Recipe
 from manifests import add_manifest
+from stored import recipe_of, stored
 
 
 @pytest.fixture
@@ -25,15 +25,10 @@ def store(tmp_path, monkeypatch):
     return Store(tmp_path / "registry")
 
 
-def recipe_of(text):
-    data = canonical_json({"recipe": text})
-    return Recipe({"recipe": text}, data, sha256_hex(data))
-
-
 def fill(store):
     """Put two artifacts with logs, a toolchain and a referrer into a store; return its refs."""
     for text in ("one", "two"):
-        put_artifact(store, recipe_of(text), text.encode(), "module {}", "print()", f"log of {text}\n")
+        stored(store, text, text.encode(), log=f"log of {text}\n")
     config = descriptor_of(store, store.add_bytes(canonical_json({"pin": 1})), "application/json")
     store.add_manifest(ref=toolchain_ref(config.digest), artifact_type=TOOLCHAIN_TYPE, config=config, layers=(config,))
     return store.refs()
@@ -122,8 +117,8 @@ def test_a_store_that_has_nothing_has_lost_nothing(store, capsys):
 
 
 def test_of_two_manifests_of_one_recipe_the_younger_is_named(store):
-    first = put_artifact(store, recipe_of("one"), b"first bytes", "module {}", "print()", "")
-    second = put_artifact(store, recipe_of("one"), b"other bytes", "module {}", "print()", "")
+    first = stored(store, "one", b"first bytes")
+    second = stored(store, "one", b"other bytes")
     os.utime(store.path(first.manifest), (1000, 1000))
     (store.root / "index.json").unlink()
     assert find_artifact(store, recipe_of("one").digest) == second
@@ -141,7 +136,7 @@ def test_a_damaged_manifest_tells_nothing(store):
 
 
 def test_referrers_and_other_manifests_are_named_too(store):
-    kept = put_artifact(store, recipe_of("one"), b"x", "module {}", "print()", "")
+    kept = stored(store, "one", b"x")
     empty = descriptor_of(store, store.add_bytes(b"{}"), "application/vnd.oci.empty.v1+json")
     about = Descriptor("application/vnd.oci.image.manifest.v1+json", kept.manifest, 1)
     made = store.add_manifest(ref="x", artifact_type="application/other", config=empty, layers=(), subject=about)

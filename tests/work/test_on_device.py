@@ -16,13 +16,14 @@ from elfkiln.design.run_generator import run_generator
 from elfkiln.models.catalogue import model_requirements
 from elfkiln.models.requirement import Requirement, RequirementSet
 from elfkiln.store.blobs import Store
-from elfkiln.store.registry import Entry, load_registry, register
+from elfkiln.store.registry import load_registry, register, shape_of
 from elfkiln.targets.npu2.device.series import DeviceOptions
 from elfkiln.work.jobs import generator_of
 from elfkiln.work.on_device import run_on_device
 from projects import SUPPORT, TINY_NAMES, TINY_RECIPES, make_project
 from sealed_designs import SEALED
 from simulating import example, mm_pb16i
+from stored import entry_of, stored
 
 EXAMPLE = SUPPORT.parent / "examples" / "full-elf" / "panel_gemm.2026-08.elf"
 INFO = {
@@ -43,12 +44,10 @@ def built(simulator, tmp_path_factory):
         generator = generator_of(project, wanted, need)
         text = run_generator(generator.text, workdir=project.root / f"run-{number}")
         data = assemble(pdi, [("seq", gemm_stream(read_design(text)))])
-        elf, design = store.add_bytes(data), store.add_bytes(text.encode())
-        if elf not in elves:
-            elves[elf] = str(simulator.path(text, *generator.kernels))
-        entries[need.file_name] = Entry(
-            elf=elf, size=len(data), recipe=design, manifest=design, design=design, columns=need.columns, sealed=()
-        )
+        made = stored(store, text, data, text, columns=need.columns, shape=str(shape_of(need.file_name)))
+        if made.elf not in elves:
+            elves[made.elf] = str(simulator.path(text, *generator.kernels))
+        entries[need.file_name] = entry_of(made)
     register(project.registry_file, "npu2", entries)
     return project, elves
 
@@ -200,13 +199,12 @@ def test_a_sealed_elf_runs_every_sequence_and_is_its_own_twin_of_nothing(simulat
     ]
     store = Store(project.store)
     data = assemble(parts(EXAMPLE)[0], streams)
-    elf, design = store.add_bytes(data), store.add_bytes(example("sequences_rtp").encode())
-    sim = simulator.path(SEALED, mm_pb16i(16, "mm_pb16i_16x64x128.o"))
-    device(elves={elf: str(sim)})
     geometries = ((128, 256), (256, 512))
+    made = stored(store, "sealed", data, example("sequences_rtp"), sealed=geometries)
+    sim = simulator.path(SEALED, mm_pb16i(16, "mm_pb16i_16x64x128.o"))
+    device(elves={made.elf: str(sim)})
     need = Requirement("pb16i_sealed.elf", ".", None, 2, None, (), geometries)
-    entry = Entry(elf=elf, size=len(data), recipe=design, manifest=design, design=design, columns=2, sealed=geometries)
-    register(project.registry_file, "npu2", {"small/pb16i_sealed.elf": entry})
+    register(project.registry_file, "npu2", {"small/pb16i_sealed.elf": entry_of(made)})
     found = run_on_device(project, "npu2", RequirementSet("small", "pb16i", (need,)), DeviceOptions(iterations=2))
     (result,) = found.series.results
     assert (result.outcome, result.fault, found.series.twins, found.series.left) == ("right", None, (), ())
