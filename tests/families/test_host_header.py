@@ -11,7 +11,7 @@ import pytest
 from elfkiln.errors import BuildFailed, SimulationFailed
 from elfkiln.families.family import KernelObject
 from elfkiln.targets.sim.compiler import Compiler
-from kernel_library import aligned_copy
+from kernel_library import aligned_copy, object_of
 
 # Parameters of the probes: p pointer, i int32.
 PROBES = {
@@ -373,8 +373,8 @@ def test_places_that_are_not_there(probe, rng):
         (("lane", values, out(1, np.int32), 64), "no such lane"),
         (("part_of", values, out(16, np.int8), 4), "no such part"),
         (("transposed", values, out(64, np.int8), 8, 4), "rows times columns"),
-        (("zipped", values, values, out(128, np.int8), 3), "the chunk is not a power of two"),
-        (("unzipped", values, values, out(128, np.int8), 128), "the chunk is not a power of two"),
+        (("zipped", values, values, out(128, np.int8), 3), "the chunk is no power of two"),
+        (("unzipped", values, values, out(128, np.int8), 128), "the chunk is no power of two"),
         (("down_i8", values, out(64, np.int8), 32), "not in 0..31"),
         (("up_i8", values, out(64, np.int8), -1), "not in 0..31"),
         (("narrow_i8", out(64, np.int32), out(64, np.int8), -1), "not in 0..31"),
@@ -443,7 +443,7 @@ def test_what_the_part_does_not_have_does_not_compile(simulator, body, words):
     (simulator.root / "kernels" / name).write_text(source)
     compiler = Compiler(simulator.toolchain, simulator.root / "cache", simulator.folder())
     with pytest.raises(BuildFailed) as caught:
-        compiler.kernel(simulator.root / "kernels", KernelObject("refused.o", name, {}))
+        object_of(compiler, simulator.root / "kernels", KernelObject("refused.o", name, {}))
     assert str(caught.value).startswith("kernels/refused.cc: zig c++: ")
     assert words in compiler.log
 
@@ -460,4 +460,4 @@ def test_every_size_the_part_has_compiles(simulator):
     body += [f"static_assert(aie::mask<{n}>::size() == {n});" for n in (4, 8, 16, 32, 64, 128)]
     (simulator.root / "kernels" / "sizes.cc").write_text("#include <aie_api/aie.hpp>\n" + "\n".join(body) + "\n")
     compiler = Compiler(simulator.toolchain, simulator.root / "cache", simulator.folder())
-    assert compiler.kernel(simulator.root / "kernels", KernelObject("sizes.o", "sizes.cc", {}))
+    assert object_of(compiler, simulator.root / "kernels", KernelObject("sizes.o", "sizes.cc", {}))

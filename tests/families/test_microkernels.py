@@ -12,7 +12,7 @@ from elftools.elf.elffile import ELFFile
 
 from elfkiln.errors import BuildFailed, SimulationFailed
 from elfkiln.targets.sim.compiler import Compiler
-from kernel_library import KernelLibrary, Tiles, aligned_copy
+from kernel_library import KernelLibrary, Tiles, aligned_copy, object_of
 from projects import CHECKOUT
 from simulating import blocked, coordinates, mm_i8, mm_pb16i
 
@@ -231,7 +231,7 @@ def test_loops_have_constant_bounds_and_no_hint_on_them():
 def test_an_object_holds_code_and_constants_only(simulator, family, m, k, n):
     kernel, entries, _ = ENTRIES[family]
     compiler = Compiler(simulator.toolchain, simulator.root / "cache", simulator.folder())
-    elf = ELFFile(BytesIO(compiler.kernel(simulator.root / "kernels", kernel(m, k=k, n=n))))
+    elf = ELFFile(BytesIO(object_of(compiler, simulator.root / "kernels", kernel(m, k=k, n=n))))
     sizes = {section.name: section["sh_size"] for section in elf.iter_sections()}
     assert sum(size for name, size in sizes.items() if name.startswith((".data", ".bss", ".tbss", ".eh_frame"))) == 0
     assert not any(name.startswith((".init_array", ".ctors", ".gcc_except")) for name in sizes)
@@ -251,7 +251,7 @@ def test_declarations_vanish_on_the_array(simulator):
     assert len(flags) == len(simulator.toolchain.microkernel_flags) - 1
     compiler = Compiler(toolchain, simulator.root / "cache", simulator.folder())
     for kernel in (mm_i8(32), mm_pb16i(16)):
-        elf = ELFFile(BytesIO(compiler.kernel(simulator.root / "kernels", kernel)))
+        elf = ELFFile(BytesIO(object_of(compiler, simulator.root / "kernels", kernel)))
         names = {symbol.name for symbol in elf.get_section_by_name(".symtab").iter_symbols()}
         assert "zero_i32" in names
         assert not any(name.startswith("elfkiln_declaration") for name in names)
@@ -273,7 +273,7 @@ def test_tiles_that_the_blocking_does_not_fit(simulator, source, defines, words)
     kernel = replace(kernel, defines={**kernel.defines, **defines})
     compiler = Compiler(simulator.toolchain, simulator.root / "cache", simulator.folder())
     with pytest.raises(BuildFailed) as caught:
-        compiler.kernel(simulator.root / "kernels", kernel)
+        object_of(compiler, simulator.root / "kernels", kernel)
     assert words in compiler.log
     assert "\n" not in str(caught.value)
 
@@ -281,4 +281,4 @@ def test_tiles_that_the_blocking_does_not_fit(simulator, source, defines, words)
 def test_tile_sizes_are_required(simulator):
     compiler = Compiler(simulator.toolchain, simulator.root / "cache", simulator.folder())
     with pytest.raises(BuildFailed, match="compile with -DDIM_M=, -DDIM_K= and -DDIM_N="):
-        compiler.kernel(simulator.root / "kernels", replace(mm_i8(32), defines={}))
+        object_of(compiler, simulator.root / "kernels", replace(mm_i8(32), defines={}))

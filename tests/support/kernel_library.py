@@ -154,3 +154,8 @@ def _table(entries: Mapping[str, Sequence[str]]) -> str:
 def _raise(entry: str, said: bytes | None) -> None:
     if said is not None:
         raise SimulationFailed(f"{entry}: {said.decode('utf-8', 'replace')}")
+
+
+def object_of(compiler, kernel_root, kernel) -> bytes:
+    """Compile one microkernel of a folder and return its object."""
+    return compiler.compile(compiler.kernel(kernel, sim_sources(kernel_root, [kernel])))
