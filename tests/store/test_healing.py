@@ -141,9 +141,12 @@ def test_referrers_and_other_manifests_are_named_too(store):
     about = Descriptor("application/vnd.oci.image.manifest.v1+json", kept.manifest, 1)
     made = store.add_manifest(ref="x", artifact_type="application/other", config=empty, layers=(), subject=about)
     lone = store.add_manifest(ref="y", artifact_type="application/other", config=empty, layers=())
+    record = f"log-{kept.recipe}"
+    written = store.refs()[record].digest
     (store.root / "index.json").unlink()
     assert {name: entry.digest for name, entry in store.refs().items()} == {
         f"recipe-{recipe_of('one').digest}": kept.manifest,
+        record: written,
         f"referrer-{made.digest}": made.digest,
         f"manifest-{lone.digest}": lone.digest,
     }
