@@ -63,7 +63,7 @@ def test_columns_rows_and_sealed_geometries_are_compared():
     changes = {change.name: change.attributes for change in compare_sets(old, new).changed}
     assert changes == {
         "full_i8_QKV_K256_N1024_pb16i.elf": (("columns", "8", "2"), ("rows", "4", "2")),
-        "full_i8_QKV_K256_N1024_pb16i_m16.elf": (("columns", "8", "2"),),
+        "full_i8_QKV_K256_N1024_pb16i_m16.elf": (("columns", "8", "2"), ("rows", "4", "2")),
     }
     other = plan_data(**PB16I)
     other["layers"][0]["attn_gate"]["N"] = 1024

@@ -62,7 +62,8 @@ def test_the_worked_example_asks_for_its_exact_list():
     stem = "full_i8_{}_K{}_N{}_pb16i"
     assert [(item.path, item.columns, item.rows, item.launches) for item in wanted.requirements] == [
         *((f"kernels/{stem.format(*entry)}.elf", 8, 4, entry[3]) for entry in geometries),
-        *((f"kernels-m16/{stem.format(*entry)}_m16.elf", 8, 1, entry[3]) for entry in geometries),
+        # Packed twins share each tile among four rows of cores.
+        *((f"kernels-m16/{stem.format(*entry)}_m16.elf", 8, 4, entry[3]) for entry in geometries),
         ("pb16i_sealed.elf", 8, None, 368),
     ]
     sealed = wanted.requirements[-1]
