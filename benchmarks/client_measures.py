@@ -23,6 +23,7 @@ from elfkiln.targets.sim.zig_toolchain import SimToolchain
 PROJECT = find_project(Path(__file__).parent)
 ELFKILN = str(Path(sys.executable).parent / "elfkiln")
 MAIN_JOB = "model=bonsai2-27b"
+ANY_MACHINE = ("-target", "x86_64-linux-gnu", "-mcpu=x86_64")
 NAME = "full_i8_D_K17408_N5120_b8.elf"
 BYTES = 200 * 1000 * 1000
 
@@ -31,7 +32,7 @@ def build_engine(folder: Path) -> Path:
     """Build client/example/engine.c for any x86-64, as an engine's build would, and return the program."""
     zig = SimToolchain.from_pin(read_lock(PROJECT.lock_file).target("sim")).zig
     client = PROJECT.root / "client"
-    words = ("cc", "-std=c11", "-O2", "-mcpu=x86_64", f"-I{client}", str(client / "example" / "engine.c"))
+    words = ("cc", "-std=c11", "-O2", *ANY_MACHINE, f"-I{client}", str(client / "example" / "engine.c"))
     cache = {f"ZIG_{kind}_CACHE_DIR": str(PROJECT.root / "out" / "cache" / "client") for kind in ("GLOBAL", "LOCAL")}
     environment = {"LC_ALL": "C", "HOME": str(folder), "PATH": os.environ["PATH"]} | cache
     subprocess.run([zig, *words, "-o", str(folder / "engine")], env=environment, check=True)

@@ -16,8 +16,10 @@ from elfkiln.project import Project, find_project, find_root, named_project
 from projects import CHECKOUT, make_project
 
 PACKAGE = CHECKOUT / "src" / "elfkiln"
-NAMES = {"out", "registry", "blobs", "sha256", "index", "work", "locks", "cache", "toolchains", "logs", "plans"}
-NAMES |= {"registry.yaml", "toolchain.lock", "out/registry", "blobs/sha256"}
+NAMES = {"out", "registry", "blobs", "sha256", "plans", "registry.yaml", "toolchain.lock", "out/registry"}
+NAMES |= {"blobs/sha256", "out/index"}
+# Words that name folders elsewhere too: only below out/ are they meant.
+BELOW_OUT = {"index", "work", "locks", "cache", "toolchains", "logs"}
 
 
 def spelt_paths(source: str) -> list[str]:
@@ -25,6 +27,9 @@ def spelt_paths(source: str) -> list[str]:
     found = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
+            right = node.right.value if isinstance(node.right, ast.Constant) else None
+            if right in BELOW_OUT and "out" in ast.unparse(node.left).replace("'", ".").split("."):
+                found.append(right)
             parts = [node.right]
         elif (
             isinstance(node, ast.Call)
@@ -44,7 +49,8 @@ def test_paths_of_a_project_are_spelt_in_project_py_alone():
 
 
 @pytest.mark.parametrize(
-    "line", ['project.root / "out"', 'os.path.join(root, "out", "registry")', 'a / "blobs" / "sha256"']
+    "line",
+    ['project.root / "out"', 'project.out / "work"', 'os.path.join(root, "out", "registry")', 'a / "blobs" / "sha256"'],
 )
 def test_the_fence_sees_a_path_that_is_spelt_again(line):
     assert spelt_paths(line)

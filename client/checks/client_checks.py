@@ -29,7 +29,17 @@ def build(name: str, folder: Path) -> Path:
     """Compile `name`.c of this folder with its sanitizer into `folder` and return the program."""
     project = find_project(HERE)
     zig = SimToolchain.from_pin(read_lock(project.lock_file).target("sim")).zig
-    words = ("cc", "-std=c11", "-O1", "-g", *FLAGS[name], f"-I{HERE.parent}", str(HERE / f"{name}.c"))
+    words = (
+        "cc",
+        "-target",
+        "x86_64-linux-gnu",
+        "-std=c11",
+        "-O1",
+        "-g",
+        *FLAGS[name],
+        f"-I{HERE.parent}",
+        str(HERE / f"{name}.c"),
+    )
     environment = {"LC_ALL": "C", "HOME": str(folder)}
     for kind in ("GLOBAL", "LOCAL"):
         environment[f"ZIG_{kind}_CACHE_DIR"] = str(project.root / "out" / "cache" / "client")

@@ -15,8 +15,9 @@ CLIENT = CHECKOUT / "client"
 SOURCES = SUPPORT / "client"
 ZIG_CACHE = CHECKOUT / "out" / "cache" / "client"
 WARNINGS = ("-Wall", "-Wextra", "-Werror", "-pedantic", "-Wshadow", "-Wconversion", "-Wsign-conversion")
-# The processor that every x86-64 is: what needs more must be asked for at run time.
-PLAIN_PROCESSOR = "-mcpu=x86_64"
+# zig's own headers and C library, whatever this machine has; and the processor that every x86-64 is: what needs more
+# must be asked for at run time.
+ANY_MACHINE = ("-target", "x86_64-linux-gnu", "-mcpu=x86_64")
 # A fault ends the program by a trap: zig's own library of messages takes half a minute to build.
 TRAPS = ("-fsanitize=undefined", "-fsanitize-trap=undefined", "-O1")
 
@@ -49,7 +50,7 @@ class Programs:
         The C++ is compiled without exceptions: the header needs none.
         """
         language = ("c++", "-std=c++17", "-fno-exceptions", "-x", "c++") if cxx else ("cc", "-std=c11")
-        options = ("-O2", PLAIN_PROCESSOR, *WARNINGS, f"-I{CLIENT}", *flags)
+        options = ("-O2", *ANY_MACHINE, *WARNINGS, f"-I{CLIENT}", *flags)
         code, said = self.run_zig(*language, *options, "-c", source, "-o", made)
         assert code == 0, said
         return made
@@ -59,7 +60,7 @@ class Programs:
         program = self.root / "-".join([source.stem, "cxx" if cxx else "c", *flags]).replace("/", "_")
         if not program.exists():
             made = self.compile(source, self.root / f"{program.name}.o", *flags, cxx=cxx)
-            code, said = self.run_zig("cc", PLAIN_PROCESSOR, made, "-o", program)
+            code, said = self.run_zig("cc", *ANY_MACHINE, made, "-o", program)
             assert code == 0, said
         return program
 

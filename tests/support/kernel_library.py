@@ -156,6 +156,6 @@ def _raise(entry: str, said: bytes | None) -> None:
         raise SimulationFailed(f"{entry}: {said.decode('utf-8', 'replace')}")
 
 
-def object_of(compiler, kernel_root, kernel) -> bytes:
+def object_of(compiler: Compiler, kernel_root: Path, kernel: KernelObject) -> bytes:
     """Compile one microkernel of a folder and return its object."""
     return compiler.compile(compiler.kernel(kernel, sim_sources(kernel_root, [kernel])))
