@@ -9,11 +9,29 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from elfkiln.design.model import Acquire, AwaitTask, Fifo, FreeTask, Link, LoadPdi, MemRef, Release, StartTask, Tile
+from elfkiln.design.fifo_lowering import place
+from elfkiln.design.model import (
+    Acquire,
+    AwaitTask,
+    Const,
+    Fifo,
+    FreeTask,
+    Link,
+    LoadPdi,
+    Loop,
+    LoopIndex,
+    MemRef,
+    Release,
+    RtpWrite,
+    SetLock,
+    StartTask,
+    Tile,
+)
 from elfkiln.design.reader import read_design
 from elfkiln.errors import SimulationFailed
 from elfkiln.lint import budgets, lint
 from elfkiln.lint import network as network_module
+from elfkiln.lint.values import Values
 from gemm_designs import Shape, panel_b8, panel_rm
 from simulating import mm_i8
 from simulating import relay as relay_kernel
@@ -118,6 +136,72 @@ def test_the_large_shapes_are_followed_to_their_end(monkeypatch):
     for build, shape in ((panel_b8, Shape(128, 17408, 5120, 4, 8)), (panel_rm, Shape(16, 17408, 5120, 1, 8, m=16))):
         assert beside_short_runs(lint(build(shape))) == ()
     assert seen == []
+
+
+def run_to_its_end(design):
+    """Run a design's first sequence; return all that its network has come to, and how many moves that took."""
+    sequence = design.sequences[0]
+    network = network_module.Network(design, sequence, place(design), Values(design))
+    for step in sequence.steps:
+        if isinstance(step, StartTask):
+            task = sequence.tasks[step.task]
+            network.start(task, sequence.bytes_of(task))
+        elif isinstance(step, RtpWrite):
+            network.write(step)
+        elif isinstance(step, SetLock):
+            network.run()
+            network.set_lock(step.lock, step.value)
+    network.run()
+    rings = [ring.full for ring in network.watch.rings]
+    ends = [(end.at, end.left, end.moved, end.passes) for end in network.watch.ends]
+    cores = [(run.at, dict(run.turns), run.lock) for run in network.cores]
+    senders = [mover.sent for mover in network.movers.values()]
+    return (rings, ends, cores, senders, dict(network.locks)), network_module.MOST_MOVES - network.left
+
+
+def long_runs():
+    """Designs of many turns that are alike: panels, repeats, windows, inner loops, sizes that do not divide."""
+    yield panel_b8(Shape(32, 2048, 1024, 2, 2, m=16))
+    yield panel_rm(Shape(32, 2048, 1024, 2, 2, m=16))
+    yield gated(1, turns=60)
+    yield relay(length=1024 * 60)
+    # Each object of a mem tile goes out three times; the core takes them by twos, in a loop of five in each turn.
+    inner = Loop(1, Const(0), Const(5), Const(1), (Acquire(0, "on", "consume", 2), Release("on", "consume", 2)))
+    give = (Acquire(1, "out", "produce", 1), Release("out", "produce", 1))
+    base = relay(length=1024 * 300)
+    through = (
+        replace(base.fifos[0], consumers=(MEM,)),
+        Fifo("on", MEM, (CORE,), (3, 3), MemRef((1024,), "i8"), repeat_count=3),
+        base.fifos[1],
+    )
+    made = replace(base, fifos=through, links=(Link(("in",), ("on",)),))
+    yield with_task(with_core(made, CORE, body=endless(inner, *give)), 1, length=1024 * 90, sizes=(1, 1, 1, 1024 * 90))
+    # A link cuts objects of 1,024 bytes anew, to 96 words.
+    cut = (*through[:1], Fifo("on", MEM, (CORE,), (2, 2), MemRef((384,), "i8")), *through[2:])
+    one = (Acquire(0, "on", "consume", 1), *give, Release("on", "consume", 1))
+    made = replace(base, fifos=cut, links=(Link(("in",), ("on",)),))
+    yield with_task(with_core(made, CORE, body=endless(*one)), 1, length=1024 * 800, sizes=(1, 1, 1, 1024 * 800))
+    # The turns of the inner loop go by the index of the outer one, so no two outer turns are alike.
+    stairs = Loop(2, Const(0), LoopIndex(1), Const(1), (Acquire(0, "in", "consume", 1), Release("in", "consume", 1)))
+    outer = Loop(1, Const(1), Const(9), Const(1), (stairs,))
+    base = relay(length=1024 * 36 * 8)
+    yield with_task(with_core(base, CORE, body=endless(outer, *give)), 1, length=8192, sizes=(1, 1, 1, 8192))
+
+
+@pytest.mark.parametrize("number", range(7))
+def test_stretches_that_repeat_change_nothing_but_the_work(monkeypatch, number):
+    design = list(long_runs())[number]
+    found, moves = run_to_its_end(design)
+    monkeypatch.setattr(network_module._Watch, "again", lambda *_: False)
+    plain, plain_moves = run_to_its_end(design)
+    assert found == plain
+    assert moves < plain_moves
+
+
+def test_what_a_network_costs_does_not_go_by_how_much_it_moves():
+    """A hundred times the data takes as many moves, but for one stretch more or less."""
+    few, many = (run_to_its_end(relay(length=1024 * objects))[1] for objects in (200, 20000))
+    assert abs(many - few) < 50
 
 
 def test_a_sequence_too_long_to_follow_is_not_judged(monkeypatch):

@@ -137,6 +137,10 @@ class Placement:
         """Return the pool that a FIFO's end on a tile uses, or None."""
         return next((pool for pool in self.pools if fifo in pool.users and pool.tile == tile), None)
 
+    def begins(self, fifo: str) -> bool:
+        """Return whether a FIFO's objects are there from the start; those of a link may be another FIFO's."""
+        return any(pool.owner == fifo and pool.initial for pool in self.pools)
+
     def absorbs(self, fifo: Fifo) -> int:
         """Return how many bytes a FIFO takes from its producer before a consumer's program has to move."""
         pools = [self.pool_of(fifo.name, consumer) for consumer in fifo.consumers]

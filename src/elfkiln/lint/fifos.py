@@ -23,7 +23,7 @@ def lint_fifos(design: Design, placement: Placement, findings: Findings) -> None
         ends[end.fifo].append(end)
     for fifo in design.fifos:
         _ends(fifo, findings)
-        _initial(fifo, findings)
+        _initial(fifo, placement, findings)
         _flows_on(fifo, entering, leaving, findings)
         _words(fifo, ends[fifo.name], findings)
         for end in ends[fifo.name]:
@@ -73,7 +73,7 @@ def _ends(fifo: Fifo, findings: Findings) -> None:
             findings.add("fifo-iterations", where, "ends of iter_count", limit="one on a mem tile", value=found)
 
 
-def _initial(fifo: Fifo, findings: Findings) -> None:
+def _initial(fifo: Fifo, placement: Placement, findings: Findings) -> None:
     if not fifo.initial:
         return
     where = f"FIFO @{fifo.name}"
@@ -83,6 +83,10 @@ def _initial(fifo: Fifo, findings: Findings) -> None:
     elif len(fifo.initial) != depth_at(fifo, 0):
         what = "objects with initial values"
         findings.add("fifo-initial", where, what, limit=f"all {depth_at(fifo, 0)}", value=len(fifo.initial))
+    elif not placement.begins(fifo.name):
+        findings.add(
+            "fifo-initial", where, "initial values", limit="none: its link's objects are another's", value="some"
+        )
     sizes = {len(one) for one in fifo.initial} - {fifo.object_type.bytes}
     if sizes:
         bound = f"{fifo.object_type.bytes} of {fifo.object_type}"

@@ -3,6 +3,10 @@
 Every FIFO carries a number of objects in one run of a sequence, every core turns its endless loop a number of times.
 Fills and drains fix the first; links and programs tie all of them together in fixed ratios. A design whose numbers
 disagree, or are not whole, hangs on the hardware.
+
+These are the balance equations of a synchronous data-flow graph (Lee and Messerschmitt 1987), with some of the numbers
+given: nodes are FIFOs and cores, a tie says that one is a fixed multiple of the other. They say nothing of the order;
+`elfkiln.lint.order` runs the design for that. Where a number cannot be known there is no tie, and nothing is said.
 """
 
 from __future__ import annotations
@@ -42,6 +46,7 @@ ENDLESS = 2**31 - 1
 """Turns from which on a loop is the endless one of a core's program (generators write 2**32 - 1)."""
 
 _MOST_TURNS = 4096
+"""Turns of loops gone through one by one, in one count of a program; what is beyond is not known."""
 
 End: TypeAlias = "tuple[str, str]"
 Rates: TypeAlias = "dict[End, int | None]"
@@ -81,6 +86,8 @@ def program_of(core: Core) -> Program:
     """Split a core's program at its endless loop, and find the one lock at which each turn waits."""
     for position, statement in enumerate(core.body):
         if isinstance(statement, Loop) and (turns_of(statement, Turns({})) or 0) >= ENDLESS:
+            # Only a lock that each turn waits for exactly once, and that the core does nothing else with, says how many
+            # turns there are: as many as the sequence sets it for.
             waits = [s for s in statement.body if isinstance(s, UseLock) and s.action != "release"]
             others = [s for s in statements(core.body) if isinstance(s, UseLock)]
             gate = waits[0] if len(waits) == len(others) == 1 else None
@@ -107,6 +114,8 @@ def releases(body: tuple[Statement, ...], known: Turns) -> Rates:
             known.loaded[statement.number] = None if index is None else known.parameters.get((statement.buffer, index))
         elif isinstance(statement, Loop):
             turns = turns_of(statement, known)
+            # Turns are alike unless bounds or loads in the body go by the index: then each is counted by itself. The
+            # last turn's loads are what is known after the loop either way.
             if turns is not None and turns <= known.left and uses_index(statement.body, statement.number):
                 known.left -= turns
                 lower, step = known.value(statement.lower) or 0, known.value(statement.step) or 1
@@ -139,7 +148,7 @@ def uses_index(body: tuple[Statement, ...], number: int) -> bool:
 
 @dataclass(slots=True)
 class Flow:
-    """The numbers of one sequence: objects per FIFO and turns per core, and which of them hang together."""
+    """The numbers of one sequence: objects per FIFO and turns per core, and which of them are tied."""
 
     design: Design
     sequence: Sequence
@@ -168,7 +177,7 @@ class Flow:
         return self.values.get(("FIFO", fifo))
 
     def together(self, one: str, other: str) -> bool:
-        """Return whether two FIFOs hang together, so that progress on one is progress on the other."""
+        """Return whether two FIFOs are in one group, so that progress on one is progress on the other."""
         return self.group.get(("FIFO", one), -1) == self.group.get(("FIFO", other), -2)
 
     def fix(self, node: Node, value: Fraction, reason: str) -> None:
@@ -238,6 +247,7 @@ def follow(
         _program(flow, program, fifos)
     _before_the_loops(flow)
     _spread(flow)
+    # Half an object is never sent: the DMA waits for the rest of it. What has been reported is one fault, not two.
     for node, value in flow.values.items():
         if value.denominator != 1 and node not in flow.told:
             flow.tell(node, Fraction(round(value)), "a whole number", value, flow.reasons[node])
@@ -269,6 +279,8 @@ def _links(flow: Flow, fifos: Mapping[str, Fifo]) -> None:
     for link, _ in sound_links(flow.design):
         for inner in link.ins:
             for outer in link.outs:
+                # A join and a distribute move one object of every FIFO for each whole one, whatever the sizes: pieces
+                # come from the offsets. Of one FIFO to one other the bytes are what stays: the stream is cut anew.
                 repeat = max(1, fifos[outer].repeat_count)
                 ratio = Fraction(repeat)
                 sizes = fifos[inner].object_type.bytes, fifos[outer].object_type.bytes
@@ -296,6 +308,9 @@ def _program(flow: Flow, program: Program, fifos: Mapping[str, Fifo]) -> None:
     core: Node = ("core", str(program.core.tile))
     acquired = {(s.fifo, s.port) for s in statements(program.body) if isinstance(s, Acquire)}
     at_first = {(s.fifo, s.port) for s in statements(program.prologue) if isinstance(s, Acquire)}
+    # What was taken before the loop makes the loop's count of that FIFO begin elsewhere, and a window that slides takes
+    # more in the first turn than in the others. Neither has one rate, so their FIFOs are in the core's group (`near`)
+    # but are not tied to it.
     kept = at_first | kept_over(program.body)
     ends = [end for end in sorted(acquired | at_first) if _on_end(fifos, end, program.core)]
     flow.first.update(name for name, port in at_first - acquired if port == CONSUME)
@@ -307,6 +322,7 @@ def _program(flow: Flow, program: Program, fifos: Mapping[str, Fifo]) -> None:
         return
     rates = releases(program.body, Turns(_parameters(flow)))
     if not program.endless:
+        # It runs once after load_pdi. A sequence that moves nothing may be one that loads the array and no more.
         runs = 1 if any(flow.total(name) for name in fifos) else 0
         flow.fix(core, Fraction(runs), "the program has no endless loop")
     for end in ends:
@@ -341,7 +357,10 @@ def kept_over(body: tuple[Statement, ...]) -> set[End]:
 
 
 def _before_the_loops(flow: Flow) -> None:
-    """Carry over links which FIFOs bring only what cores take once, before their endless loops."""
+    """Carry over links which FIFOs bring only what cores take once, before their endless loops.
+
+    As often as there are links: each pass goes one link further towards the shim.
+    """
     links = [link for link, _ in sound_links(flow.design)]
     for _ in links:
         known = len(flow.first)
@@ -391,6 +410,8 @@ def _grants(program: Program, flow: Flow) -> Iterator[tuple[int, dict[Parameter,
 
 
 def _gated(flow: Flow, program: Program, core: Node, ends: list[End], fifos: Mapping[str, Fifo]) -> None:
+    # Each grant is counted with the parameters written by then, so a core may turn for other counts each time. The core
+    # then has no one rate: turns and objects are fixed as sums, and not tied to each other.
     turns = 0
     total: Rates = dict.fromkeys(ends, 0)
     times = {end: _times_sent(fifos[end[0]], end[1]) for end in ends}
@@ -413,7 +434,10 @@ def _gated(flow: Flow, program: Program, core: Node, ends: list[End], fifos: Map
 
 
 def _spread(flow: Flow) -> None:
-    """Carry known numbers along the ties, and number the groups that hang together."""
+    """Carry known numbers along the ties, and number the groups of what moves together.
+
+    A group is more than what ties reach: a core that keeps objects goes on with all its FIFOs, in whatever ratio.
+    """
     groups: dict[Node, int] = {}
     for number, start in enumerate([*flow.values, *flow.near]):
         if start in groups:
@@ -433,6 +457,8 @@ def _spread(flow: Flow) -> None:
         for other, ratio in flow.ties.get(node, ()):
             value = flow.values[node] * ratio
             known = flow.values.get(other)
+            # Of two numbers for one node the first stays, and goes on: so one fault is reported at the place where
+            # the numbers meet, and not again at every node behind it (`told`).
             if known is None:
                 flow.values[other] = value
                 flow.reasons[other] = f"as {_title(node)} has {_number(flow.values[node])}"

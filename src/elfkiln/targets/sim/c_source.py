@@ -128,7 +128,11 @@ def _note(note: bytes) -> list[str]:
 
 
 class _Printer:
-    """Prints one machine."""
+    """Prints one machine.
+
+    Everything is a table of constants and zeroed state, in the order in which C needs the names: no memory is asked for
+    at run time, so a run cannot fail for want of it, and its state is where a debugger finds it.
+    """
 
     def __init__(self, machine: Machine, note: bytes) -> None:
         self.machine = machine
@@ -161,6 +165,7 @@ class _Printer:
                 rows.append(f"    {{{_text(kernel.name)}, NULL}},")
                 continue
             types = [SCALARS[one] if isinstance(one, str) else "void *" for one in kernel.parameters]
+            # The C name is ours and the symbol the design's, which may be any text: a word of C, or a name of libc.
             yield f'extern void kernel_{number}({", ".join(types) or "void"}) __asm__("{kernel.name}");'
             yield f"extern const elfkiln_declaration declaration_{number}"
             yield f'    __asm__("elfkiln_declaration_{kernel.name}") __attribute__((weak, visibility("hidden")));'
@@ -168,6 +173,7 @@ class _Printer:
                 f"({SCALARS[one]})core->scalars[{position}]" if isinstance(one, str) else f"core->pointers[{position}]"
                 for position, one in enumerate(kernel.parameters)
             ]
+            # The runtime puts the checked arguments into the core; only here is the entry's C type known.
             yield f"static void call_{number}(sim_core *core) {{"
             if not passed:
                 yield "    (void)core;"
@@ -178,6 +184,8 @@ class _Printer:
 
     def clocks(self) -> Iterable[str]:
         machine = self.machine
+        # Each clock is a row of ticks, one for each part that does what others must come after. A slot counts its
+        # versions beside them: most objects are passed on with the clock that they came with, which is not copied then.
         words = machine.clocks * machine.parts
         yield f"static uint64_t ticks[{words}], slot_versions[{max(1, 2 * machine.slots)}];"
         yield f"static uint64_t task_ticks[{max(1, machine.most_tasks) * machine.parts}];"
@@ -187,6 +195,8 @@ class _Printer:
         return f"ticks + {clock * self.machine.parts}"
 
     def parameters(self) -> Iterable[str]:
+        # Sorted by buffer, so each buffer's parameters are a slice of the table, in the order of its elements. For each
+        # parameter and core there is the last use, which a later write must come after.
         parameters, cores = self.machine.parameters, max(1, len(self.machine.cores))
         yield f"static sim_buffer buffers[{max(1, len(self.design.buffers))}];"
         yield f"static sim_use parameter_uses[{max(1, len(parameters)) * cores}];"
@@ -212,6 +222,8 @@ class _Printer:
 
     def pool(self, pool: Pool, slot: int, offset: int, first: int) -> str:
         machine = self.machine
+        # The clocks of slots are the last: one a slot for when it was given (filled), then as many for when it was
+        # freed. `first` is the number of the pool's first slot among those of all pools.
         clock = machine.clocks - 2 * machine.slots + first
         slots = ", ".join(
             f"{{{self.ticks(clock + way)}, slot_versions + {first + way}, 0}}" for way in (0, machine.slots)
@@ -251,6 +263,7 @@ class _Printer:
 
     def locks(self) -> Iterable[str]:
         cores = max(1, len(self.machine.cores))
+        # Clocks of locks stand behind those of the sequence and of all agents (`ticks`).
         first = 1 + len(self.machine.cores) + len(self.machine.streams)
         yield f"static sim_use lock_uses[{max(1, len(self.design.locks)) * cores}];"
         rows = [
@@ -283,6 +296,7 @@ class _Printer:
 
     def cores(self) -> Iterable[str]:
         rows = []
+        # Part 0 of every clock is the sequence's, so an agent whose part is 0 has none: nobody has to come after it.
         part = 0
         for number, core in enumerate(self.machine.cores):
             has_part = self.machine.core_has_part(core)
@@ -348,6 +362,7 @@ class _Printer:
     def design_table(self) -> Iterable[str]:
         machine = self.machine
         agents = len(machine.cores) + len(machine.streams)
+        # One bit for each byte of the largest argument that tasks write: what a run has written of it.
         written = max(
             (argument.bytes for sequence in machine.sequences for argument in sequence.arguments if argument.written),
             default=1,
@@ -441,12 +456,19 @@ def _statement(instruction: Instruction, arguments: str) -> str:
 
 
 def _body(program: Program, numbers: tuple[int, ...], depth: int, resumes: Iterable[int]) -> Iterable[str]:
-    """Print statements as code that can be entered again where it waited (a switch over `resume`)."""
+    """Print statements as code that can be entered again where it waited (a switch over `resume`).
+
+    A core is a coroutine: the function returns wherever the core has to wait, and the next call goes on there. So what
+    lives over a wait (loop indices, bounds, loaded values) is in the core and never a local, and the cases stand in the
+    middle of loops, as in Duff's device. Only acquires and locks wait, and only they are places to go on from: they are
+    numbered in the order in which `resumes` gives them.
+    """
     pad = "    " * depth
     for number in numbers:
         instruction = program.instructions[number]
         if instruction.kind == "loop":
             assert instruction.bounds is not None
+            # Bounds are taken once, before the first turn, as MLIR's scf.for does: the body may load them anew.
             bounds = ", ".join(f"(sim_value){_value(value)}" for value in instruction.bounds)
             loop = instruction.number
             yield f"{pad}if (!sim_loop(core, {number}, {bounds})) return;"
@@ -463,6 +485,7 @@ def _body(program: Program, numbers: tuple[int, ...], depth: int, resumes: Itera
             function = "sim_acquire" if instruction.kind == "acquire" else "sim_use_lock"
             resume = next(iter(resumes))
             yield f"{pad}core->resume = {resume};"
+            # What came before falls into the case: it is entered from above the first time, and by the switch later.
             yield f"{pad}/* fall through */ case {resume}:"
             yield f"{pad}if (!{function}(core, {number})) return;"
         else:

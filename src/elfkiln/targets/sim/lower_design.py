@@ -6,6 +6,7 @@ from math import prod
 
 import numpy as np
 
+from elfkiln.design.fifo_lowering import Pool as Placed
 from elfkiln.design.fifo_lowering import kept_for_ever, link_tile, place, shared_tile
 from elfkiln.design.model import Design, Dim, Fifo, Link, LoadPdi, Tile
 from elfkiln.design.patterns import MOST_DIMS, Pattern, pattern_of
@@ -110,6 +111,8 @@ class _ArrayLowering:
             raise Fault(f"FIFO {fifo.name} has two consumers on shim tiles")
         if fifo.object_type.bytes < 1 or min(fifo.depths, default=0) < 1:
             raise Fault(f"FIFO {fifo.name} at {fifo.producer} has objects of no bytes, or a depth below 1")
+        if fifo.initial and not self.placement.begins(fifo.name):
+            raise Fault(f"FIFO {fifo.name} at {fifo.producer} has initial values, and its objects are another FIFO's")
 
     def links(self) -> list[Link]:
         used: set[str] = set()
@@ -142,7 +145,7 @@ class _ArrayLowering:
         pool = self.placement.pool_of(fifo.name, tile)
         assert pool is not None
         ring = self.ring(fifo.name, tile, pool.count, pool.bytes_each)
-        ring.initial = fifo.initial
+        self.begin(pool, [ring])
         ring.kept = self.kept(fifo, fifo.consumers[0])
         ring.writer = self.core_at.get(fifo.producer, -1)
         ring.reader = self.core_at.get(fifo.consumers[0], -1)
@@ -160,8 +163,8 @@ class _ArrayLowering:
         if len(link.ins) == len(link.outs):
             # Both DMAs move the larger object, so objects of any two sizes go through: the stream is cut anew.
             rings.append(self.ring(f"{first.name} to {last.name}", pool.tile, pool.count, pool.bytes_each))
-            rings[0].initial = last.initial
             rings[0].writer, rings[0].reader = self.agent_of[first.name], self.agent_of[last.name]
+            self.begin(pool, rings)
             return
         whole = last if joins else first
         pieces = [self.fifos[name] for name in (link.ins if joins else link.outs)]
@@ -171,10 +174,20 @@ class _ArrayLowering:
             one, other = (piece, whole) if joins else (whole, piece)
             ring.writer, ring.reader = self.agent_of[one.name], self.agent_of[other.name]
             rings.append(ring)
+        self.begin(pool, rings)
+
+    def begin(self, pool: Placed, rings: list[Pool]) -> None:
+        """Put the objects with which a pool begins into its rings, of each ring its piece."""
+        width = pool.type.element_bytes
+        objects = self.fifos[pool.owner].initial[: min(pool.initial, pool.count)]
+        for ring, segment in zip(rings, pool.segments, strict=True):
+            start = segment.offset * width
+            ring.initial = tuple(one[start : start + ring.object_bytes] for one in objects)
 
     def stream(self, fifo: Fifo) -> None:
         number = self.agent_of[fifo.name]
         source, *sinks = (self.end(fifo, index) for index in range(1 + len(fifo.consumers)))
+        # Who fills a ring and who empties it: the runtime asks them what they wait for when nothing moves.
         # A ring has the link's FIFOs at both sides, or this one at one side and a core (or nobody) at the other.
         for segment in source.segments:
             if segment.pool.reader < 0:
@@ -199,17 +212,18 @@ class _ArrayLowering:
             ring = self.ring(fifo.name, tile, end.pool.count, end.pool.bytes_each)
             self.rings[id(end.pool)] = [ring]
             self.core_pools[fifo.name, tile, index > 0] = ring
+            self.begin(end.pool, [ring])
             if index:
                 ring.kept = self.kept(fifo, tile)
-            else:
-                ring.initial = fifo.initial
         width = end.pool.type.element_bytes
         way = "from the stream" if index else "to the stream"
         segments = []
         for ring, segment in zip(self.rings[id(end.pool)], end.pool.segments, strict=True):
+            # Of a join's or distribute's rings a piece's end visits its own, the whole FIFO's end all in turn.
             if segment not in end.segments:
                 continue
             size = ring.object_bytes
+            # Each descriptor moves one piece, and each has the same dims, from the piece's start.
             pattern = Pattern(0, size, ())
             if dims:
                 pattern = pattern_of(dims, 0, width)
@@ -225,6 +239,8 @@ class _ArrayLowering:
         return 0 if core is None else kept_for_ever(core, fifo.name)
 
     def programs(self) -> None:
+        # Cores whose programs differ in what the numbers stand for alone share one function in C: a design of 32 cores
+        # compiles in the time of one.
         known: dict[Program, int] = {}
         for core in self.cores:
             if core.tile.kind != "core":
