@@ -80,7 +80,7 @@ def test_f32_scores_err_as_f32_does():
     turn = sylvester(256) @ np.diag(signs)
     for i, query in enumerate(queries):
         for j, key in enumerate(keys):
-            exact[i, j] = math.fsum(q * k for q, k in zip(query, key, strict=True))
+            exact[i, j] = math.fsum(float(np.float32(q)) * float(np.float32(k)) for q, k in zip(query, key, strict=True))
             sum32 = np.float32(0)
             for q, k in zip(query.astype(np.float32), key.astype(np.float32), strict=True):
                 sum32 += q * k
@@ -91,7 +91,7 @@ def test_f32_scores_err_as_f32_does():
             )
 
     def by_hand(scores):
-        return np.sqrt(np.mean((scores - exact) ** 2) / np.mean(exact**2))
+        return np.mean(np.abs(scores - exact)) / np.mean(np.abs(exact))
 
     assert error.plain == pytest.approx(by_hand(plain), rel=1e-6)
     assert by_hand(turned) < error.rotated < error.plain
@@ -120,6 +120,12 @@ def test_rotating_f16_keys_in_f32_is_the_published_quantity(measured):
     found = [row.divergence["rotated f16"] for row in measured.rows]
     assert found == pytest.approx([3.1e-15, 6.3e-15, 4.1e-14], rel=0.2)
     assert all(row.divergence["f16+rotation"] > 1e5 * row.divergence["rotated f16"] for row in measured.rows)
+
+
+def test_the_rotation_loses_what_it_is_known_to_lose(measured):
+    """8.0e-08 against 2.5e-07 of a plain dot product, on the keys of the f16 cache; the vectors are others here."""
+    assert measured.score_error.rotated == pytest.approx(8.0e-08, rel=0.02)
+    assert measured.score_error.plain == pytest.approx(2.5e-07, rel=0.02)
 
 
 def test_the_published_shape_comes_out(measured):
