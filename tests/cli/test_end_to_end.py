@@ -287,9 +287,10 @@ def test_an_edit_that_changes_one_is_named_to_the_line(tmp_path, built, capsys):
     assert (change["first_line"]["was"], change["first_line"]["is"]) == ("}", "event1 ( ) ;")
     kernel.write_text(text)
     template = project.templates / "panel_gemm.py.j2"
-    template.write_text(
-        template.read_text().replace("strides=[0, 8, K, 1])", "strides=[0, 8, K, 1], issue_token=True)")
-    )
+    text = template.read_text()
+    edited = text.replace("strides=[0, A_RUN, K, 1]", "strides=[0, A_RUN, K, 1], issue_token=True")
+    assert edited != text
+    template.write_text(edited)
     assert main(["explain", QKV, f"root={project.root}"]) == 1
     out = capsys.readouterr().out
     assert "\n  design: " in out

@@ -14,6 +14,7 @@ import pytest
 from elfkiln.cli import main
 from elfkiln.cli.json_forms import FORMS, VERSION, misfit
 from elfkiln.cli.verbs import VERBS
+from elfkiln.families.family import DesignRequest, render
 from elfkiln.models.catalogue import model_requirements
 from elfkiln.store.blobs import Store
 from elfkiln.store.registry import load_registry
@@ -51,6 +52,7 @@ def world(tmp_path_factory):
     assert report.exit_code == 0
     write_plan_file(folder / "one", plan_data())
     write_plan_file(folder / "two", plan_data(decode__enabled=False))
+    (folder / "generator.py").write_text(render(project.root, DesignRequest(256, 768, 128, "_b8", 3)).text)
     (folder / "a.log").write_text("[greedy 0] a b c\n")
     for name in ("dense", "planned"):
         write_model(folder / name, *dense_model())
@@ -133,15 +135,12 @@ def said(world, capsys, code, words):
     folder, project, host = world
     entry = load_registry(project.registry_file).entries("sim")[QKV]
     store = Store(project.store)
-    manifest = json.loads(store.read(entry.manifest))
-    layers = {layer["mediaType"]: layer["digest"].removeprefix("sha256:") for layer in manifest["layers"]}
-    generator = next(digest for kind, digest in layers.items() if kind.endswith("generator.python"))
     filled = {
         "root": project.root,
         "world": folder,
         "host": host,
         "design": store.path(entry.design),
-        "generator": store.path(generator),
+        "generator": folder / "generator.py",
     }
     capsys.readouterr()
     assert main([*(word.format(**filled) for word in words), "--json"]) == code, capsys.readouterr().err

@@ -194,6 +194,7 @@ FORMS: dict[str, tuple[Form, ...]] = {
             "nearest": "sha256|null",
             "changes": [{"input": "text", "was": "text", "is": "text"}],
             "generator_diff": ["text"],
+            "notes": ["text"],
         },
     ),
     "verify": (

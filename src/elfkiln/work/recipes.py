@@ -7,7 +7,6 @@ this package as it is. It is not a part of anything: deleting it costs the time 
 from __future__ import annotations
 
 import contextlib
-import importlib.metadata
 import json
 import os
 import platform
@@ -105,6 +104,9 @@ def package_digest() -> str | None:
 
 @cache
 def _digest_of(root: Path, stamps: tuple[tuple[str, int, int, int, int], ...]) -> str:
+    # Many a verb that tells no recipe would wait for this import.
+    import importlib.metadata
+
     files = {os.path.relpath(path, root): sha256_hex(Path(path).read_bytes()) for path, *_ in stamps}
     versions = {name: importlib.metadata.version(name) for name in _PACKAGES}
     return sha256_hex(canonical_json({"files": files, "python": platform.python_version(), **versions}))

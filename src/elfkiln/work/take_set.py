@@ -120,12 +120,11 @@ def take_set(project: Project, source: SetSource, data: bytes, where: str, accep
 
 def take_referrers(store: Store, source: SetSource, subject: str) -> int:
     """Bring what refers to a manifest (logs, attestations) into the store; return how many came."""
-    known = store.refs()
+    known = {descriptor.digest for descriptor in store.refs().values()}
     came = 0
     for digest in source.referring(subject):
-        ref = referrer_ref(digest)
-        if ref not in known:
-            _take_referrer(store, source, source.manifest(digest), subject, ref)
+        if digest not in known:
+            _take_referrer(store, source, source.manifest(digest), subject, referrer_ref(digest))
             came += 1
     return came
 
