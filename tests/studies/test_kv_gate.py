@@ -80,9 +80,10 @@ def test_f32_scores_err_as_f32_does():
     turn = sylvester(256) @ np.diag(signs)
     for i, query in enumerate(queries):
         for j, key in enumerate(keys):
-            exact[i, j] = math.fsum(float(np.float32(q)) * float(np.float32(k)) for q, k in zip(query, key, strict=True))
+            query32, key32 = query.astype(np.float32), key.astype(np.float32)
+            exact[i, j] = math.fsum(float(q) * float(k) for q, k in zip(query32, key32, strict=True))
             sum32 = np.float32(0)
-            for q, k in zip(query.astype(np.float32), key.astype(np.float32), strict=True):
+            for q, k in zip(query32, key32, strict=True):
                 sum32 += q * k
             plain[i, j] = sum32
             # vectors rotated exactly and then rounded: what an f32 rotation can at best do

@@ -54,8 +54,9 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class ScoreError:
-    """How far scores lie from exact ones (mean error over mean score): `plain` dot products added up in f32, and
-    products in f64 of vectors `rotated` in f32, so that only what the rotation itself loses is measured.
+    """How far scores lie from exact ones (mean error over mean score): `plain` dot products in f32, and `rotated` ones.
+
+    Vectors are rotated in f32 and multiplied in f64, so that only what the rotation itself loses is measured.
     """
 
     plain: float
