@@ -6,7 +6,9 @@ import base64
 import hashlib
 import io
 import json
+import socket
 import stat
+import struct
 import time
 
 import pytest
@@ -16,7 +18,7 @@ from elfkiln.store.blobs import INDEX_TYPE, MANIFEST_TYPE
 from elfkiln.store.oci_address import OciAddress
 from elfkiln.store.oci_registry import NotThere, OciRegistry
 from elfkiln.store.registry_auth import credentials_for, parse_challenge
-from oci_server import Registry, running_docker_registry, serving
+from oci_server import Registry, running_docker_registry, self_signed, serving
 from programs import need_program
 
 DATA = bytes(range(256)) * 1200
@@ -255,6 +257,23 @@ def endless(handler):
     handler.close_connection = True
 
 
+def reset(at):
+    """Send the first bytes of a body and then a reset, not an end."""
+
+    def cut(handler):
+        handler.send_response(200)
+        handler.send_header("Content-Type", MANIFEST_TYPE)
+        handler.send_header("Content-Length", str(len(DATA)))
+        handler.end_headers()
+        handler.wfile.write(DATA[:at])
+        # No lingering: closing sends RST.
+        handler.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        handler.connection.close()
+        handler.close_connection = True
+
+    return lambda _method, _path: cut
+
+
 LIES = {
     "wrong bytes": (answering(200, DATA[:-1] + b"?"), "bytes of sha256:"),
     "a short body": (answering(200, DATA[:1000]), "1000 of 307200 bytes"),
@@ -262,6 +281,7 @@ LIES = {
     "an endless body": (lambda _m, _p: endless, "more than 307200 bytes"),
     "an empty body": (answering(200), "0 of 307200 bytes"),
     "a server that fails": (answering(503, b"down"), "307200 bytes"),
+    "a reset": (reset(5000), "of 307200 bytes"),
     "not there": (answering(404), "is not there"),
     "a redirect in a circle": (
         lambda _m, path: lambda handler: handler.answer(307, Location=path),
@@ -294,6 +314,9 @@ MANIFEST_LIES = {
     "another kind inside": (answering(200, MANIFEST, Content_Type=INDEX_TYPE), "media type"),
     "too large": (answering(200, b" " * ((4 << 20) + 1), Content_Type=MANIFEST_TYPE), "more than 4194304 bytes"),
     "a server that fails": (answering(500), "status 500"),
+    "a short body": (answering(200, MANIFEST[:100], Content_Type=MANIFEST_TYPE), "bytes of sha256:"),
+    "an endless body": (lambda _m, _p: endless, "more than 4194304 bytes"),
+    "a reset": (reset(20), "broke off"),
 }  # fmt: skip
 
 
@@ -303,6 +326,28 @@ def test_a_manifest_that_is_a_lie(memory, lie):
     state.lie, words = MANIFEST_LIES[lie]
     with pytest.raises(Differs, match=words):
         registry.get_manifest(digest_of(MANIFEST))
+
+
+@pytest.mark.parametrize(
+    ("lie", "words"),
+    [
+        (answering(202), "an upload without a Location"),
+        (answering(201, Docker_Content_Digest=f"sha256:{'0' * 64}"), "status 201|the digest sha256:0000"),
+        (answering(500), "status 500"),
+        (answering(413, b'{"errors":[{"code":"SIZE_INVALID","message":"too big"}]}'), r"status 413 \(too big\)"),
+    ],
+)
+def test_a_registry_that_fails_at_taking(memory, tmp_path, lie, words):
+    state, registry = memory
+    state.lie = lie
+    file = tmp_path / "blob"
+    file.write_bytes(DATA)
+    with pytest.raises(Differs, match=words) as caught:
+        registry.push_blob(DIGEST, file)
+    assert f"oci://{registry.address.host}/team/kernels" in str(caught.value)
+    state.lie = answering(201, Docker_Content_Digest=f"sha256:{'0' * 64}")
+    with pytest.raises(Differs, match="the registry sent the digest sha256:0000"):
+        registry.put_manifest("v1", MANIFEST, MANIFEST_TYPE)
 
 
 def test_a_server_that_comes_back_is_asked_again(memory):
@@ -355,6 +400,42 @@ def test_basic_and_bearer(memory):
     state.authorize = basic
     with pytest.raises(Refused, match="log in"):
         registry.get_manifest("v1")
+
+
+def logged_in(folder, host, user, password):
+    auth = base64.b64encode(f"{user}:{password}".encode()).decode()
+    (folder / "config.json").write_text(json.dumps({"auths": {host: {"auth": auth}}}))
+    address = OciAddress.parse(f"oci://{host}/team/kernels")
+    environment = {"DOCKER_CONFIG": str(folder)}
+    return OciRegistry(address, plain_http=True, environment=environment, pause=lambda _: None)
+
+
+def test_a_real_registry_with_a_password(tmp_path):
+    need_program("docker-registry")
+    passwords = tmp_path / "htpasswd"
+    # bcrypt of "secret".
+    passwords.write_text("me:$2y$05$abcdefghijklmnopqrstuuOQiyCxlgf/oeuTqixKmWdcYUh4Hjl0a\n")
+    file = tmp_path / "blob"
+    file.write_bytes(DATA)
+    with running_docker_registry(tmp_path / "registry", htpasswd=str(passwords)) as host:
+        registry = logged_in(tmp_path, host, "me", "secret")
+        registry.push_blob(DIGEST, file)
+        assert pulled(registry) == DATA
+        with pytest.raises(Refused, match="status 401") as caught:
+            pulled(logged_in(tmp_path, host, "me", "another"))
+        assert "another" not in str(caught.value)
+
+
+def test_certificates_are_those_the_system_trusts(tmp_path, monkeypatch):
+    certificate, key = self_signed(tmp_path)
+    state = Registry()
+    state.manifests["v1"] = (MANIFEST, MANIFEST_TYPE)
+    with serving(state, tls=(certificate, key)) as host:
+        address = OciAddress.parse(f"oci://{host}/team/kernels")
+        with pytest.raises(Differs, match="certificate"):
+            OciRegistry(address, environment={}, pause=lambda _: None).get_manifest("v1")
+        monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+        assert OciRegistry(address, environment={}, pause=lambda _: None).get_manifest("v1")[0] == MANIFEST
 
 
 def test_a_bearer_token_is_asked_for_with_the_scope(tmp_path):

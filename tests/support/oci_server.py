@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
 import hashlib
+import ipaddress
 import json
 import socket
+import ssl
 import subprocess
 import threading
 import time
@@ -81,14 +84,40 @@ class Registry:
     authorize: Callable[[str, str, str], tuple[int, dict[str, str]] | None] | None = None
 
 
+def self_signed(folder: Path) -> tuple[Path, Path]:
+    """Write a certificate for 127.0.0.1 that signs itself, and its key; return both files."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "tests")])
+    now = datetime.datetime.now(datetime.UTC)
+    address = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
+    builder = x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+    day = datetime.timedelta(days=1)
+    builder = builder.not_valid_before(now - day).not_valid_after(now + day)
+    certificate = builder.add_extension(address, critical=False).sign(key, hashes.SHA256())
+    files = folder / "certificate.pem", folder / "key.pem"
+    files[0].write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    files[1].write_bytes(
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    )
+    return files
+
+
 @contextlib.contextmanager
-def serving(registry: Registry) -> Iterator[str]:
-    """Serve a registry on loopback and yield HOST:PORT."""
+def serving(registry: Registry, tls: tuple[Path, Path] | None = None) -> Iterator[str]:
+    """Serve a registry on loopback, with a certificate and its key over https, and yield HOST:PORT."""
 
     class Handler(_Handler):
         state = registry
 
     server = _Server(("127.0.0.1", 0), Handler)
+    if tls is not None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(*tls)
+        server.socket = context.wrap_socket(server.socket, server_side=True)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
     thread.start()
     try:

@@ -1,9 +1,12 @@
-"""Programs of the system that some tests drive: present on CI, skipped with their package's name elsewhere."""
+"""Programs and packages that some tests drive: present on CI, skipped with their package's name elsewhere."""
 
 from __future__ import annotations
 
+import importlib
 import os
 import shutil
+from types import ModuleType
+from typing import NoReturn
 
 import pytest
 
@@ -20,9 +23,20 @@ PACKAGES = {
 def need_program(name: str) -> str:
     """Return a program's path; without it the test is skipped, or fails where CI promised all of them."""
     found = shutil.which(name)
-    if found is not None:
-        return found
-    text = f"{name} is not installed (Debian package {PACKAGES[name]})"
+    if found is None:
+        _do_without(f"{name} is not installed (Debian package {PACKAGES[name]})")
+    return found
+
+
+def need_package(name: str) -> ModuleType:
+    """Import and return a package of requirements-remote.txt; without it the test is skipped, or fails on CI."""
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        return _do_without(f"{name} is not installed (requirements-remote.txt)")
+
+
+def _do_without(text: str) -> NoReturn:
     if os.environ.get("ELFKILN_TEST_PROGRAMS"):
         pytest.fail(text)
     pytest.skip(text)

@@ -6,6 +6,7 @@ import hashlib
 import json
 import subprocess
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -22,9 +23,10 @@ from elfkiln.work.build import build_elfs
 from elfkiln.work.lookup import lookup
 from elfkiln.work.pull import pull_set
 from elfkiln.work.push import push_sets
+from elfkiln.work.take_artifact import take_blob
 from oci_server import Registry, running_docker_registry, serving
-from programs import need_program
-from projects import TINY_NAMES, TINY_RECIPES, make_project
+from programs import need_package, need_program
+from projects import TINY_NAMES, TINY_RECIPES, TINY_ROLES, make_project
 
 
 @pytest.fixture(scope="module")
@@ -130,6 +132,36 @@ def test_skopeo_reads_what_was_pushed_and_pushes_what_is_pulled(built, fresh, re
     client(real, "team/copied").put_manifest("tiny-sim", data, media)
     pull_set(fresh, client(real, "team/copied"), "tiny-sim")
     assert entries(fresh) == entries(built)
+
+
+def test_oras_reads_what_was_pushed_and_pushes_what_is_pulled(built, fresh, real, tmp_path):
+    oras = need_package("oras.provider").Registry(hostname=real, insecure=True)
+    push(built, real)
+    pull_set(fresh, client(real), "tiny-sim")
+    known = entries(built)
+    entry = known["full_i8_QKV_K256_N768_b8.elf"]
+    files = oras.pull(target=f"{real}/team/kernels:recipe-{entry.recipe}", outdir=str(tmp_path))
+    assert {hashlib.sha256(Path(file).read_bytes()).hexdigest() for file in files} >= {entry.elf, entry.design}
+    assert {f"recipe-{one.recipe}" for one in known.values()} < set(oras.get_tags(f"{real}/team/kernels"))
+    # And what was pulled goes into another repository by its hands. It would print a manifest anew, so that its bytes
+    # and its digest would be others: it sends the bytes.
+    store = Store(fresh.store)
+
+    def put(reference, data, media):
+        container = oras.get_container(f"{real}/team/by-oras:{reference}")
+        url = f"http://{container.manifest_url()}"
+        assert oras.do_request(url, "PUT", data=data, headers={"Content-Type": media}).status_code == 201
+
+    for one in known.values():
+        table = json.loads(store.read(one.manifest))
+        for blob in (table["config"], *table["layers"]):
+            path = store.path(blob["digest"].removeprefix("sha256:"))
+            assert oras.upload_blob(str(path), f"{real}/team/by-oras:x", blob).status_code in (200, 201)
+        put(f"recipe-{one.recipe}", store.read(one.manifest), table["mediaType"])
+    put("tiny-sim", *client(real).get_manifest("tiny-sim"))
+    second = make_project(tmp_path / "second")
+    pull_set(second, client(real, "team/by-oras"), "tiny-sim")
+    assert entries(second) == known
 
 
 def test_a_name_that_has_other_bytes_here_is_refused(built, fresh, real):
@@ -282,6 +314,105 @@ def test_a_damaged_blob_here_is_said_before_anything_is_sent(built, tmp_path, me
     with pytest.raises(Differs, match=f"blob sha256:{entry.elf} is damaged"):
         push(project, host)
     assert state.blobs == {}
+
+
+@pytest.mark.parametrize("method", ["PUT", "GET"])
+def test_several_blobs_go_at_once(built, fresh, memory, method):
+    state, host = memory
+    if method == "GET":
+        push(built, host)
+    together, turns = threading.Barrier(2), iter(range(1000))
+
+    def meet(asked, path):
+        # The first two wait for each other: were they sent one by one, the first would wait in vain.
+        if asked == method and "/blobs/" in path and next(turns) < 2:
+            together.wait(10)
+
+    state.lie = meet
+    if method == "GET":
+        pull_set(fresh, client(host), "tiny-sim")
+    else:
+        push(built, host)
+    assert not together.broken
+
+
+def test_bytes_that_changed_on_the_disk_are_not_taken(tmp_path):
+    """The network was right and said so: what is on the disk is read once more before it bears a name."""
+
+    class Disk:
+        def pull_blob(self, _digest, _size, sink):
+            sink.write(b"other bytes")
+
+    store = Store(tmp_path)
+    digest = hashlib.sha256(b"these bytes").hexdigest()
+    with pytest.raises(Differs, match=f"blob sha256:{digest}: arrived whole, and its 11 bytes on the disk have"):
+        take_blob(store, Disk(), digest, 11)
+    assert not store.holds(digest)
+    assert list((tmp_path / "tmp").iterdir()) == []
+
+
+# Several at once.
+
+
+def missing_behind(state):
+    """Return what a registry's indexes and manifests name and it does not have, at this moment."""
+    gone = []
+    for name, (data, _) in dict(state.manifests).items():
+        table = json.loads(data)
+        if name.startswith("sha256-"):
+            continue
+        parts = [("manifests", one) for one in table.get("manifests", ())]
+        parts += [("blobs", one) for one in (*filter(None, [table.get("config")]), *table.get("layers", ()))]
+        gone += [f"{name}: {one['digest']}" for kind, one in parts if one["digest"] not in getattr(state, kind)]
+    return gone
+
+
+@pytest.fixture(scope="module")
+def part(built):
+    """A second model in the same project, which asks for a part of what `tiny` asks for."""
+    folder = built.plans / "part"
+    folder.mkdir()
+    kept = [line for line in TINY_ROLES.splitlines() if "role: D" not in line]
+    (folder / "roles.yaml").write_text("\n".join(kept).replace("model: tiny", "model: part") + "\n")
+    return asked_by_model(built, "part")
+
+
+def test_two_pushes_of_one_tag_and_pulls_between_see_one_set_or_the_other(built, part, tmp_path, memory):
+    state, host = memory
+    failures, holes = [], []
+
+    def look(_method, _path):
+        holes.extend(missing_behind(state))
+
+    def work(what):
+        try:
+            what()
+        except BaseException as error:
+            failures.append(error)
+
+    sets = [asked_by_model(built, "tiny"), part]
+    digests = {lookup(built, one).set_digest for one in sets}
+    assert len(digests) == 2
+    state.lie = look
+    push_sets(built, client(host), sets[:1], tag="it")
+    seen = []
+    place = make_project(tmp_path / "place")
+    jobs = [lambda one=one: push_sets(built, client(host), [one], tag="it") for one in sets * 2]
+    jobs += [lambda: seen.append(pull_set(place, client(host), "it").set_digest) for _ in range(3)]
+    threads = [threading.Thread(target=work, args=(job,)) for job in jobs]
+    for thread in threads:
+        thread.start()
+    # Meanwhile the store that all pull into names nothing that is not there.
+    while any(thread.is_alive() for thread in threads):
+        store = Store(place.store)
+        for descriptor in store.refs().values():
+            table = store.manifest(descriptor)
+            holes.extend(one for one in (table["config"], *table["layers"]) if not store.holds(one["digest"][7:]))
+    assert failures == []
+    assert holes == []
+    assert len(seen) == 3
+    assert set(seen) <= digests
+    assert {entries(place)[key] == entry for key, entry in entries(built).items() if key in entries(place)} == {True}
 
 
 def test_two_pushes_and_a_pull_at_once_see_whole_sets(built, tmp_path, memory):

@@ -16,6 +16,7 @@ from elfkiln.engine.artifact_name import ArtifactName
 from elfkiln.errors import Differs, Refused, refusal
 from elfkiln.io.canonical import sha256_hex
 from elfkiln.io.files import storage_refusal
+from elfkiln.io.reading import sha256_of
 from elfkiln.io.strict_json import parse_strict_json
 from elfkiln.store.agreement import disagreement
 from elfkiln.store.artifacts import Artifact, artifact_of, recipe_ref
@@ -48,6 +49,12 @@ def take_blob(store: Store, source: Source, digest: str, size: int) -> bool:
             source.pull_blob(digest, size, stream)
             stream.flush()
             # Read anew: what is on the disk counts, not what was hashed on its way there.
+            found = sha256_of(Path(stream.name))
+            if found != digest:
+                raise Differs(
+                    f"blob sha256:{digest}: arrived whole, and its {size} bytes on the disk have sha256 {found}; "
+                    f"check the disk of {store.root} and run again"
+                )
             store.add_file(Path(stream.name), expected=digest)
     except OSError as error:
         raise storage_refusal(store.root, error) from error
