@@ -316,8 +316,8 @@ static void ek_say_number(ek_text *text, uint64_t number)
     }
 }
 
-/* The length of the UTF-8 sequence that begins at `s`, 0 where none does. Surrogates, overlong forms and what lies
- * beyond U+10FFFF are none. */
+/* The length of the UTF-8 sequence that begins at `s`, 0 where none does. Surrogates, overlong forms and
+ * numbers beyond U+10FFFF are none. */
 static size_t ek_utf8(const unsigned char *s, size_t size)
 {
     size_t length = s[0] < 0x80 ? 1 : s[0] < 0xc2 ? 0 : s[0] < 0xe0 ? 2 : s[0] < 0xf0 ? 3 : s[0] < 0xf5 ? 4 : 0;
@@ -1510,7 +1510,7 @@ static elfkiln_status ek_parse(ek_document *document, const char *where, elfkiln
 
 typedef enum ek_found { EK_FILE, EK_ABSENT, EK_OTHER_KIND, EK_FAILED } ek_found;
 
-/* Open what lies under a path if it is a regular file, links followed; never wait for a writer of a pipe. EK_ABSENT is
+/* Open the file at a path if it is a regular one, links followed; never wait for a writer of a pipe. EK_ABSENT is
  * what fopen would not open either: nothing there, a dangling or endless link, no permission, a name too long. A fault
  * of the system is EK_FAILED with its errno, so that it never passes for an absent file. */
 static ek_found ek_open_file(const char *path, int *descriptor, uint64_t *size, int *number)
@@ -2996,7 +2996,7 @@ static int ek_read_policy_key(const ek_reader *reader, uint32_t index, uint32_t 
     if (!ek_kind_is(document, node, EK_STRING) || document->nodes[node].size != 44) {
         return ek_refuse(reader, "keys", index, "ed25519", "a public key: base64 of 32 bytes", node);
     }
-    /* The text is decoded where it lies; what is not base64 is told without it. */
+    /* The text is decoded in place; what is not base64 is refused without it. */
     if (strpbrk(ek_bytes(document, node), "-_") ||
         ek_base64(document->text + document->nodes[node].start, 44) != 32) {
         return ek_refuse(reader, "keys", index, "ed25519", "a public key: base64 of 32 bytes", UINT32_MAX);
@@ -3672,7 +3672,7 @@ static ek_text ek_begin_gap(elfkiln_error *error, elfkiln_status status, const c
     return detail;
 }
 
-/* Say what lies where the engine finds nothing to open. */
+/* Say what there is where the engine finds nothing to open. */
 static elfkiln_status ek_missing(const elfkiln_set *set, const ek_entry *entry, const char *name, elfkiln_error *error)
 {
     ek_text detail;
@@ -3720,7 +3720,7 @@ static void ek_say_digest(ek_text *text, const unsigned char *digest)
 }
 
 /* Say what is wrong with the file that the engine would open: the one in the folder at `index`. `found` is NULL where
- * the size already told. */
+ * the size alone shows it. */
 static elfkiln_status ek_wrong(const elfkiln_set *set, const ek_entry *entry, const char *name, uint32_t index,
                                uint64_t size, const unsigned char *found, elfkiln_error *error)
 {

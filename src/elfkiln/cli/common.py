@@ -41,7 +41,7 @@ def models_of(project: Project, arguments: Arguments, verb: str) -> tuple[str, .
 
 
 def asked_of(project: Project, arguments: Arguments, verb: str, *, notes: bool = True) -> tuple[Asked, ...]:
-    """Return what `plan=`, or `model=` and `layout=`, ask for, and show the notes of their plans (unless told not to).
+    """Return what `plan=`, or `model=` and `layout=`, ask for, and show the notes of their plans (unless asked not to).
 
     A plan that the target cannot serve (an int8 cache, today) is `Refused`.
     """

@@ -138,7 +138,7 @@ def _models(start: str) -> list[str]:
 
 
 def _registered(start: str) -> list[str]:
-    """Return the names of registry.yaml, told by their form: a key press is not a time to parse all of it."""
+    """Return the names of registry.yaml, found by their form: a key press is not a time to parse all of it."""
     root = find_root(start)
     try:
         with open(os.path.join(root or os.curdir, REGISTRY_FILE), encoding="utf-8") as stream:

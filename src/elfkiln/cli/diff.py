@@ -32,8 +32,8 @@ def _lines(found: SetDifference, words: tuple[str, ...]) -> list[str]:
     for title, entries in (("gained", found.gained), ("lost", found.lost)):
         lines += [f"{title}  {entry.path}" for entry in entries]
     for change in found.changed:
-        told = ", ".join(f"{name} {old} -> {new}" for name, old, new in change.attributes)
-        lines.append(f"changed {change.name}: {told}")
+        said = ", ".join(f"{name} {old} -> {new}" for name, old, new in change.attributes)
+        lines.append(f"changed {change.name}: {said}")
     lines.append(f"{len(found.gained)} gained, {len(found.lost)} lost, {len(found.changed)} changed")
     return lines
 

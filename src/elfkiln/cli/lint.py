@@ -38,12 +38,12 @@ def run(arguments: Arguments) -> int:
 
 def finding_lines(found: Sequence[Finding]) -> list[str]:
     """Return one line per finding; of a rule broken in very many places the first ones, and how many more there are."""
-    lines, told = [], Counter[str]()
+    lines, said = [], Counter[str]()
     for finding in found:
-        told[finding.rule] += 1
-        if told[finding.rule] <= _MOST_LINES:
+        said[finding.rule] += 1
+        if said[finding.rule] <= _MOST_LINES:
             lines.append(finding.line)
-    for rule, count in told.items():
+    for rule, count in said.items():
         if count > _MOST_LINES:
             lines.append(f"{rule}: {count - _MOST_LINES:,} more like these; --json lists them all")
     return lines

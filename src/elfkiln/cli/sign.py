@@ -31,7 +31,7 @@ def run(arguments: Arguments) -> int:
 def _sign_folder(arguments: Arguments) -> int:
     others = [*(f"{key}=" for key in arguments.keys if key not in ("dir", "key", "root")), *arguments.words]
     if others:
-        raise Refused(f"sign: dir= vouches for what lies in a folder and does not go with {others[0]}")
+        raise Refused(f"sign: dir= vouches for the files of a folder and does not go with {others[0]}")
     key = load_key(Path(arguments.keys["key"]) if "key" in arguments.keys else None)
     done = sign_lock(Path(arguments.keys["dir"]), key)
     if arguments.json:

@@ -2,7 +2,7 @@
 
 Nothing here trusts a name, and a design's tasks and a full ELF's instruction stream are read by the same rules. K is
 the step between rows of A (where whole rows come as one run, what the extents leave) and N that between rows of C;
-extents say M and how many bits a weight takes; whether the weights are contiguous is told by the tasks that bring them
+extents say M and how many bits a weight takes; the tasks that bring the weights say whether they are contiguous
 in. In which order a task walks what it covers of A and C is between it, the FIFOs' dims and the microkernel. What the
 bits of weights mean no design tells: of two layouts that lie alike it cannot say which one it is for.
 """

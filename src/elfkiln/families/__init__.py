@@ -1,1 +1,1 @@
-"""Kernel families: finds and renders what lies in generators/ and templates/."""
+"""Kernel families: finds and renders the generators and templates."""

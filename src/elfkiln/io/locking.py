@@ -18,7 +18,7 @@ from elfkiln.io.files import storage_refusal
 from elfkiln.io.terminal import tell
 
 SAID_AFTER = 2.0
-"""Seconds after which somebody who waits is told what for."""
+"""Seconds after which somebody who waits is shown what for."""
 
 PATIENCE = 600.0
 """Seconds after which waiting is given up."""
@@ -39,8 +39,8 @@ def locked(
     """Hold the lock `path` for a block; `what` is what messages call the thing it guards.
 
     With `keep` off the file goes when the block ends: in a folder of somebody's nothing is left. After `said_after`
-    seconds of waiting `note` (default: a line on standard error) is told what is waited for and which process has it.
-    Raises `Differs` after `patience` seconds and `Refused` where no lock can be made.
+    seconds of waiting `note` (default: a line on standard error) is called with what is waited for and which process has
+    it. Raises `Differs` after `patience` seconds and `Refused` where no lock can be made.
     """
     guard = FileLock(path)
     try:

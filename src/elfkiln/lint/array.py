@@ -94,7 +94,7 @@ def used_tiles(design: Design) -> set[Tile]:
 
 
 def lint_array(design: Design, placement: Placement, findings: Findings) -> None:
-    """Check what lies on the tiles."""
+    """Check what is placed on the tiles."""
     _cores(design, findings)
     schemes = dict(design.schemes)
     for budget in budgets(design, placement):

@@ -160,7 +160,7 @@ class Flow:
     near: dict[Node, list[Node]] = field(default_factory=lambda: defaultdict(list))
     group: dict[Node, int] = field(default_factory=dict)
     moved: dict[str, int] = field(default_factory=dict)
-    told: set[Node] = field(default_factory=set)
+    reported: set[Node] = field(default_factory=set)
     shown: set[tuple[str, Fraction, Fraction]] = field(default_factory=set)
     first: set[str] = field(default_factory=set)
 
@@ -189,9 +189,9 @@ class Flow:
             self.tell(node, known, self.reasons[node], value, reason)
 
     def tell(self, node: Node, one: Fraction, why: str, other: Fraction, because: str) -> None:
-        """Report two numbers for one FIFO or core; the same fault on many of them is told once."""
+        """Report two numbers for one FIFO or core; the same fault on many of them is reported once."""
         kind, name = node
-        self.told.add(node)
+        self.reported.add(node)
         if (kind, one, other) in self.shown:
             return
         self.shown.add((kind, one, other))
@@ -249,7 +249,7 @@ def follow(
     _spread(flow)
     # Half an object is never sent: the DMA waits for the rest of it. What has been reported is one fault, not two.
     for node, value in flow.values.items():
-        if value.denominator != 1 and node not in flow.told:
+        if value.denominator != 1 and node not in flow.reported:
             flow.tell(node, Fraction(round(value)), "a whole number", value, flow.reasons[node])
     return flow
 
@@ -458,12 +458,12 @@ def _spread(flow: Flow) -> None:
             value = flow.values[node] * ratio
             known = flow.values.get(other)
             # Of two numbers for one node the first stays, and goes on: so one fault is reported at the place where
-            # the numbers meet, and not again at every node behind it (`told`).
+            # the numbers meet, and not again at every node behind it (`reported`).
             if known is None:
                 flow.values[other] = value
                 flow.reasons[other] = f"as {_title(node)} has {_number(flow.values[node])}"
                 queue.append(other)
-            elif known != value and node not in flow.told:
+            elif known != value and node not in flow.reported:
                 flow.tell(
                     other, known, flow.reasons[other], value, f"as {_title(node)} has {_number(flow.values[node])}"
                 )

@@ -145,8 +145,8 @@ def lint_cores(design: Design, objects: Mapping[str, bytes], *, machine: str = "
 
     A core links the object of each kernel it calls: their code shares its program memory, their constants and data
     what its stack and buffers leave of its data memory, and a symbol that two of them define stops the link. Cores
-    with equal objects and equal room are told once. Objects that are not there, or cannot be read, are left out: they
-    are findings of `lint_object`.
+    with equal objects and equal room are reported once. Objects that are not there, or cannot be read, are left out:
+    they are findings of `lint_object`.
     """
     wanted = machine_named(machine)
     read = {name: elf for name, data in sorted(objects.items()) if (elf := _readable(data)) is not None}

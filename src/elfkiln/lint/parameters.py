@@ -137,7 +137,7 @@ class _Reads:
         # What a buffer starts with, or a core puts there, no sequence has to write.
         self.own = self.handed | buffers.stored | buffers.filled
         self.loops: dict[int, Loop] = {}
-        self.told: set[Parameter] = set()
+        self.reported: set[Parameter] = set()
         self.found: dict[str, Guarded] = {}
 
     def check(self) -> dict[str, Guarded]:
@@ -194,8 +194,8 @@ class _Reads:
             guarded = self.found.setdefault(name, Guarded(self.program.core, used))
             (guarded.tables if table else guarded.loads).update(parameters)
             return
-        for parameter in sorted(parameters - self.told):
-            self.told.add(parameter)
+        for parameter in sorted(parameters - self.reported):
+            self.reported.add(parameter)
             tile = self.program.core.tile
             self.findings.add(
                 "parameter-guard",
@@ -261,7 +261,7 @@ class _Order:
         }
         self.written: set[Parameter] = set()
         self.opened: int | None = None
-        self.told: set[str] = set()
+        self.reported: set[str] = set()
 
     def writes(self, step: RtpWrite) -> list[Parameter]:
         """Return what of the core's parameters a step writes."""
@@ -281,8 +281,8 @@ class _Order:
 
     def tell(self, rule: str, what: str, *, limit: int | str, value: int | str) -> None:
         """Report a fault of this core, once per rule."""
-        if rule not in self.told:
-            self.told.add(rule)
+        if rule not in self.reported:
+            self.reported.add(rule)
             where = f"{self.sequence.name} {self.guarded.core.tile}"
             self.findings.add(rule, where, what, limit=limit, value=value)
 

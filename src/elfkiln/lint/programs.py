@@ -71,7 +71,7 @@ class _Program:
         self.released_before: dict[int, int] = {}
         self.given: dict[str, list[bool]] = {}
         self.used: set[str] = set()
-        self.told: set[tuple[str, str]] = set()
+        self.reported: set[tuple[str, str]] = set()
 
     def check(self) -> None:
         for statement in statements(self.core.body):
@@ -90,8 +90,8 @@ class _Program:
 
     def _add(self, rule: str, what: str, *, limit: object = None, value: object = None, where: str = "") -> None:
         key = (rule, f"{where}{what}{value}")
-        if key not in self.told:
-            self.told.add(key)
+        if key not in self.reported:
+            self.reported.add(key)
             place = f"{self.core.tile} {where}".rstrip()
             self.findings.add(rule, place, what, limit=None if limit is None else str(limit), value=_plain(value))
 

@@ -157,8 +157,8 @@ def parse_header(header: bytes, data_bytes: int, where: str) -> Container:
 
 def _tensor(name: str, entry: Any, data_bytes: int, where: str) -> Tensor:
     def refuse(what: str, *, expected: object, found: object) -> ElfkilnError:
-        told = brief(found, 80) if isinstance(found, list) else shown(found)
-        return refusal(f"{where}: tensor {brief(name, 80)}{what}", expected=expected, found=told)
+        said = brief(found, 80) if isinstance(found, list) else shown(found)
+        return refusal(f"{where}: tensor {brief(name, 80)}{what}", expected=expected, found=said)
 
     if not isinstance(entry, dict):
         raise refuse("", expected="an object", found=entry)

@@ -68,9 +68,9 @@ def read_layers(container: Container, dims: Dimensions) -> ReadLayers:
     kinds = _kinds(tensor for reader in readers for tensor in reader.used)
     guessed = sorted({name for reader in readers for name in reader.from_config})
     if guessed:
-        told = ", ".join(guessed)
+        said = ", ".join(guessed)
         notes.append(
-            f"{contract.CONTAINER_FILE}: chunk size not known; {contract.CONFIG_FILE} gave the widths of {told}"
+            f"{contract.CONTAINER_FILE}: chunk size not known; {contract.CONFIG_FILE} gave the widths of {said}"
         )
     if len(kinds) > 1:
         counts = ", ".join(f"{kind.name} in {number}" for kind, number in kinds.most_common())
@@ -226,11 +226,11 @@ def _unused(readers: Iterable[_LayerReader]) -> Iterator[str]:
     for is_for_host, found in layers.items():
         if not found:
             continue
-        told = [f"{brief(name, 80)} ({_layers(indices)})" for name, indices in list(found.items())[:_MOST_NAMED]]
+        said = [f"{brief(name, 80)} ({_layers(indices)})" for name, indices in list(found.items())[:_MOST_NAMED]]
         if len(found) > _MOST_NAMED:
-            told.append(f"{len(found) - _MOST_NAMED} more")
+            said.append(f"{len(found) - _MOST_NAMED} more")
         why = "no design is theirs, the engine keeps them on the host" if is_for_host else "no projection uses them"
-        yield f"{contract.CONTAINER_FILE}: {why}: {', '.join(told)}"
+        yield f"{contract.CONTAINER_FILE}: {why}: {', '.join(said)}"
 
 
 def _elsewhere(container: Container) -> Iterator[str]:
@@ -241,10 +241,10 @@ def _elsewhere(container: Container) -> Iterator[str]:
         if names.is_layer_elsewhere(name) and names.is_matrix(tensor)
     )
     if found:
-        told = [f"{brief(name, 80)} ({count})" for name, count in list(found.items())[:_MOST_NAMED]]
+        said = [f"{brief(name, 80)} ({count})" for name, count in list(found.items())[:_MOST_NAMED]]
         if len(found) > _MOST_NAMED:
-            told.append(f"{len(found) - _MOST_NAMED} more")
-        yield f"{contract.CONTAINER_FILE}: layers under other names than model.layers.<i>, left out: {', '.join(told)}"
+            said.append(f"{len(found) - _MOST_NAMED} more")
+        yield f"{contract.CONTAINER_FILE}: layers under other names than model.layers.<i>, left out: {', '.join(said)}"
 
 
 def _layers(indices: list[int]) -> str:
@@ -291,8 +291,8 @@ class _LayerReader:
         """Return the layer's matrices in words for a refusal, without those that are accounted for."""
         others = (name for name in self.unused() if name not in beside and not names.is_for_host(name))
         left = sorted({names.folded(name) for name in others})
-        told = [brief(name, 60) for name in left[:6]]
-        return ", ".join(told) + (f" and {len(left) - 6} more" if len(left) > 6 else "") if told else "no other matrix"
+        said = [brief(name, 60) for name in left[:6]]
+        return ", ".join(said) + (f" and {len(left) - 6} more" if len(left) > 6 else "") if said else "no other matrix"
 
     def attention_kind(self) -> str:
         """Return the layer's role, by the tensors it has."""

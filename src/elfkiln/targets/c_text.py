@@ -40,7 +40,7 @@ def source_text(text: str) -> str:
     >>> source_text("int  a; /* one */ // two\\n#define F( x )   x  + 1 // three\\n  int b = F( 2 );\\n")
     'int a;\\n#define F( x ) x + 1\\nint b = F( 2 );\\n'
 
-    A text whose lines can be told from the bytes stays as it is, and so does one with a raw string, in which a
+    A text whose lines can be known from the bytes stays as it is, and so does one with a raw string, in which a
     backslash at the end of a line means what it says.
     """
     if POSITIONS.search(text) or re.search(r'R"', text):

@@ -219,7 +219,7 @@ def digest_of(path: str) -> str:
 
 
 def look_at(path: str, size: int | None, *, follow: bool = True) -> str:
-    """Return a regular file's sha256 in hex, or in words why there is none, told from it by their first letters.
+    """Return a regular file's sha256 in hex, or in words that no sha256 begins with why there is none.
 
     `absent: ...`, `irregular: <what it is>`, or `size: <bytes>` when `size` is given and it has another one: then no
     byte is read. With `follow` off a symbolic link is irregular too. The file is read in parts, whatever its size.

@@ -121,7 +121,7 @@ class Explanation:
 
 
 def _short(text: str) -> str:
-    """Return a value fit for a line; a sha256 is told by its first 12 digits."""
+    """Return a value fit for a line; a sha256 is cut to its first 12 digits."""
     return text[:12] if re.fullmatch("[0-9a-f]{64}", text) else brief(text)
 
 
@@ -189,10 +189,10 @@ def _changes(store: Store, near: Artifact, inputs: Inputs) -> Iterator[Change]:
     table = recipe_table(store, near.recipe)
     differing = [(DESIGN, near.design, sha256_hex(inputs.design.encode()))]
     differing += [] if table is None else differing_inputs(table, inputs.recipe.table)
-    told = set()
+    said = set()
     for name, was, now in differing:
-        if was != now and (was, now) not in told:
-            told.add((was, now))
+        if was != now and (was, now) not in said:
+            said.add((was, now))
             yield Change(name, was, now, _first_line(store, was, blobs.get(now)))
 
 

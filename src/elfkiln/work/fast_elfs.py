@@ -1,4 +1,4 @@
-"""`elfs` where nothing is to do: told from a kept answer and the bytes of the store, without a heavy import.
+"""`elfs` where nothing is to do: answered from a kept answer and the bytes of the store, without a heavy import.
 
 The answer kept for a model (see `elfkiln.work.answers`; `elfkiln.work.build_state` keeps it) has these lines:
 

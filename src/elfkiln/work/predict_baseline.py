@@ -67,7 +67,7 @@ def compare_baseline(
 ) -> tuple[Change, ...]:
     """Return what differs, in the order of names: slower by more than 2 %, bound by something else, or not in it.
 
-    A design that got faster is told and fails nothing; names only the baseline has are not looked at.
+    A design that got faster is named and fails nothing; names only the baseline has are not looked at.
     """
     changes = []
     for name, row in table.items():

@@ -1,4 +1,4 @@
-"""From a rendered generator to its recipe: told by running it, or remembered from the last time.
+"""From a rendered generator to its recipe: made by running it, or remembered from the last time.
 
 The memo (out/cache/recipes) says which recipe came of a generator's text, the microkernel sources, the target's pin and
 this package as it is. It is not a part of anything: deleting it costs the time to run the generators again.
@@ -82,7 +82,7 @@ class Memo:
 def package_digest() -> str | None:
     """Return the digest of this package's sources and of the packages it prints designs with.
 
-    None when a source was changed since this process began: what runs is then not what lies there.
+    None when a source was changed since this process began: what runs is then not what the file says.
     """
     root = Path(__file__).resolve().parents[1]
     states: list[tuple[str, os.stat_result]] = []

@@ -184,10 +184,10 @@ def test_a_recipe_names_toolchain_sources_commands_and_design(toolchain):
 
 
 def test_the_design_that_is_printed_must_be_the_one_the_recipe_was_told_from(toolchain, tmp_path):
-    assert build(toolchain, tmp_path / "same", told=TOLD).path.read_bytes() == ELF
+    assert build(toolchain, tmp_path / "same", intended=TOLD).path.read_bytes() == ELF
     other = TOLD.replace("static_offset = 4096 : i32", "static_offset = 0 : i32", 1)
     assert other != TOLD
-    line, log = fails(toolchain, tmp_path / "other", told=other)
+    line, log = fails(toolchain, tmp_path / "other", intended=other)
     pairs = enumerate(zip(other.splitlines(), TOLD.splitlines(), strict=True), start=1)
     number = next(n for n, (a, b) in pairs if a != b)
     assert line.startswith("design: the installed aie package prints another one than elfkiln's stand-in")
@@ -525,7 +525,7 @@ def leaving(place, *wrong):
 def test_what_a_generator_leaves_outside_its_own_folder_ends_the_build(place, left, toolchain, tmp_path):
     # With a clang++ that then writes nothing, the object would have been taken for its output.
     line, _ = fails(toolchain, tmp_path / "build", text=leaving(place, "clang++: no-output"))
-    assert line == f"generator: left {left} outside its own folder; what lies there is no step's output"
+    assert line == f"generator: left {left} outside its own folder; no step's output belongs there"
     assert not (tmp_path / "build" / "clang.txt").exists()
 
 
@@ -563,13 +563,13 @@ def test_the_generators_home_is_not_that_of_the_tools(toolchain, tmp_path):
 def test_what_is_there_before_the_step_that_makes_it_is_nobodys_output(told, expected, toolchain, tmp_path):
     line, _ = fails(toolchain, tmp_path / "build", *(word.format(object=OBJECT) for word in told))
     tool, _, name = expected.format(object=OBJECT).partition(": ")
-    assert line == f"{tool}: {name} is there before {tool} ran; what lies there is nobody's output"
+    assert line == f"{tool}: {name} is there before {tool} ran; it is nobody's output"
 
 
 def test_an_object_that_the_compile_of_another_left_is_nobodys_output(toolchain, tmp_path):
     kernels = (KernelObject("first.o", "mm.cc", {}), KERNEL)
     line, _ = fails(toolchain, tmp_path / "build", f"clang++: leaves {OBJECT}", kernels=kernels)
-    assert line == f"clang++: {OBJECT} is there before clang++ ran; what lies there is nobody's output"
+    assert line == f"clang++: {OBJECT} is there before clang++ ran; it is nobody's output"
 
 
 @pytest.mark.parametrize(

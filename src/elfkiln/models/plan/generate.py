@@ -120,12 +120,12 @@ def _disagreements(read: ReadLayers, dims: Dimensions) -> Iterator[str]:
         if key == "gate_up":  # a double-wide MLP has a fused design only
             shapes = shapes | {(k, n // 2) for k, n in derived.get("GU", ())}
         if (K, N) not in shapes and not (key in _TOLD_BY_CONTAINER and not shapes):
-            told = ", ".join(f"{k}x{n}" for k, n in sorted(shapes)) or "none"
-            yield f"{key}: {K}x{N} in {count} layers of the container, {told} derived from {contract.CONFIG_FILE}"
+            said = ", ".join(f"{k}x{n}" for k, n in sorted(shapes)) or "none"
+            yield f"{key}: {K}x{N} in {count} layers of the container, {said} derived from {contract.CONFIG_FILE}"
     there = {role for key, _, _ in found for role in (*_roles(key, "split"), *_roles(key, "fused"))}
     for role in sorted(derived.keys() - there):
-        told = ", ".join(f"{k}x{n}" for k, n in sorted(derived[role]))
-        yield f"{role} {told} derived from {contract.CONFIG_FILE}, in no layer of the container"
+        said = ", ".join(f"{k}x{n}" for k, n in sorted(derived[role]))
+        yield f"{role} {said} derived from {contract.CONFIG_FILE}, in no layer of the container"
 
 
 def _layout(read: ReadLayers, dims: Dimensions, options: Options, notes: list[str]) -> tuple[str, str]:

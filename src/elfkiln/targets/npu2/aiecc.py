@@ -1,6 +1,6 @@
 """aiecc's command line by generation: one table, chosen by what `aiecc --help` says.
 
-Two spellings of "make a full ELF" exist. Until July 2026 aiecc took `--generate-full-elf`, used Chess unless told not
+Two spellings of "make a full ELF" exist. Until July 2026 aiecc took `--generate-full-elf`, used Chess unless asked not
 to, and ignored flags it did not know; since mlir-aie b1589f766 (2026-07-21) it takes `--get-full-elf`, uses Peano and
 refuses unknown flags. `--get-<name>` is taken off the command line before options are parsed, so `--help` names the
 form with `--get-<name>` and lists `--full-elf-name`, not the selector itself.
@@ -208,7 +208,7 @@ def command_line(
 ) -> tuple[str, ...]:
     """Return aiecc's arguments. `jobs` changes the speed only (None: left out); everything else decides the bytes.
 
-    `listed` are the options this aiecc's help lists: with `--no-progress` among them, it is told to print none.
+    `listed` are the options this aiecc's help lists: with `--no-progress` among them, it is asked to print none.
 
     What the lock's `flags` say of run-time loop bounds themselves is not said twice: aiecc would end with an error.
 

@@ -74,7 +74,7 @@ def build_full_elf(
     timeout: float = SECONDS,
     failed_logs: Path | None = None,
     sources: Mapping[str, bytes] | None = None,
-    told: str | None = None,
+    intended: str | None = None,
     say: Say = silent,
 ) -> BuiltFullElf:
     """Build a full ELF in `workdir`, which must be empty or absent and this build's alone.
@@ -85,14 +85,14 @@ def build_full_elf(
     note (`__notes__`); with `failed_logs` it is written into that folder too, if any tool ran, named by the sha256 of
     the generator, and the error says so.
 
-    `sources` are the microkernel sources where they were read before, `told` is the design that the recipe was told
+    `sources` are the microkernel sources where they were read before, `intended` is the design that the recipe was made
     from: the one that the installed package prints must be the same, which is looked at before anything is compiled.
     """
     folder = workdir.resolve()
     check_plain_path(folder)
     _take(folder)
     read = microkernel.read_sources(kernel_root, generator.kernels) if sources is None else sources
-    run = _Run(toolchain, generator, read, folder, jobs, timeout, told, say)
+    run = _Run(toolchain, generator, read, folder, jobs, timeout, intended, say)
     try:
         return run.all()
     except ElfkilnError as error:
@@ -169,7 +169,7 @@ class _Run:
     folder: Path
     jobs: int
     timeout: float
-    told: str | None
+    intended: str | None
     say: Say
     lines: list[str] = field(default_factory=list)
     volatile: dict[str, object] = field(default_factory=dict)
@@ -243,7 +243,7 @@ class _Run:
             left += [f"{HOME}/{path.name}" for path in home.iterdir()]
         if left:
             raise BuildFailed(
-                f"generator: left {brief(min(left))} outside its own folder; what lies there is no step's output"
+                f"generator: left {brief(min(left))} outside its own folder; no step's output belongs there"
             )
 
     def _print_generic(self) -> str:
@@ -297,13 +297,13 @@ class _Run:
         return text
 
     def _compare(self, generic: str) -> None:
-        """Raise when the printed design is not the one that the recipe was told from."""
-        if self.told is not None:
-            fault = design_fault(self.told, generic)
+        """Raise when the printed design is not the one that the recipe was made from."""
+        if self.intended is not None:
+            fault = design_fault(self.intended, generic)
             if fault is not None:
                 raise BuildFailed(
                     f"design: the installed aie package prints another one than elfkiln's stand-in, from which the "
-                    f"recipe is told: {fault}; nothing was compiled, please report it"
+                    f"recipe is made: {fault}; nothing was compiled, please report it"
                 )
 
     def _lint(self, generic: str) -> Design:
@@ -470,7 +470,7 @@ class _Run:
         return own.sub("<build>", text) if self.folder.name.startswith(BUILD) else text
 
 
-def design_fault(told: str, printed: str) -> str | None:
+def design_fault(intended: str, printed: str) -> str | None:
     """Return the first line in which two designs differ, None when they are one design.
 
     Two texts are one design when they say the same: names of values, white space and the spelling of a dialect's
@@ -478,9 +478,9 @@ def design_fault(told: str, printed: str) -> str | None:
     """
     from elfkiln.design.reader import canonical_text, parse_design_module, read_design
 
-    if read_design(told) == read_design(printed):
+    if read_design(intended) == read_design(printed):
         return None
-    before, after = (canonical_text(parse_design_module(text)).splitlines() for text in (told, printed))
+    before, after = (canonical_text(parse_design_module(text)).splitlines() for text in (intended, printed))
     for number, (expected, found) in enumerate(zip_longest(before, after, fillvalue="nothing"), start=1):
         if expected != found:
             return mismatch_line(f"line {number}", expected=expected.strip(), found=found.strip())

@@ -20,7 +20,7 @@ class NpuBuilder:
     """Target npu2: the pinned mlir_aie and Peano make a full ELF."""
 
     def __init__(self, project: Project, pin: TargetPin) -> None:
-        """Take the pin; the toolchain is opened by what needs it, so that recipes can be told without it."""
+        """Take the pin; the toolchain is opened by what needs it, so that recipes can be made without it."""
         self.project = project
         self.pin = pin
 
@@ -73,7 +73,7 @@ class NpuBuilder:
             workdir=workdir,
             failed_logs=self.project.logs,
             sources=sources.files,
-            told=inputs.design,
+            intended=inputs.design,
             say=say,
         )
         return Built(built.path, built.log + seconds_line(built.volatile))

@@ -71,7 +71,7 @@ def run_tool(
 
 def nobodys_output(tool: str, file: str) -> str:
     """Return the line for a file that lies where a tool that has not run yet will put its output."""
-    return f"{tool}: {file} is there before {tool} ran; what lies there is nobody's output"
+    return f"{tool}: {file} is there before {tool} ran; it is nobody's output"
 
 
 def probe(

@@ -66,7 +66,7 @@ def _ends(fifo: Fifo) -> tuple[Tile, ...]:
 class _ArrayLowering:
     """Lowers what is on the array: FIFOs to pools and streams, links to shared pools, cores to programs.
 
-    What lies where and how many objects there are is the lowering model's word (`place`), so the simulator has the room
+    Where objects are and how many is the lowering model's word (`place`), so the simulator has the room
     that the array has: with more, a deadlock would hide. Here its pools become rings, one for each segment, for each
     has locks of its own and so goes at its own pace.
     """

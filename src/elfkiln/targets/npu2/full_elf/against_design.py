@@ -71,7 +71,7 @@ def _check_image(full: FullElf, tiles: set[Tile]) -> None:
 
 
 def _check_counts(sequence: Sequence, instance: Instance) -> None:
-    """Say first how many of each there are: a missing task is better told than a shifted order."""
+    """Say first how many of each there are: a missing task says more than a shifted order."""
     counts = {
         "load_pdi operations": (sum(isinstance(s, LoadPdi) for s in sequence.steps), len(instance.loads)),
         "tasks": (sum(isinstance(s, StartTask) for s in sequence.steps), len(instance.transfers)),

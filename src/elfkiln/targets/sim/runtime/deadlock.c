@@ -99,7 +99,7 @@ static void report_agent(uint16_t agent) {
         report_stream(&DESIGN->streams[agent - DESIGN->core_count]);
 }
 
-/* Ends the run: the sequence awaits `task` and no agent can go on. What holds it up is told first. */
+/* Ends the run: the sequence awaits `task` and no agent can go on. What holds it up is reported first. */
 static void fail_deadlock(const sim_task *task) {
     if (!fail_step(CODE_DEADLOCK))
         return;

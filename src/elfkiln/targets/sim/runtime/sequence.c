@@ -140,7 +140,7 @@ static bool start_task(uint32_t number) {
     sim_end *end = task_end(task);
     sim_stream *stream = &DESIGN->streams[task->stream];
     /*
-     * A full queue drops what is pushed. Whether it is full in time cannot be told from a design: the array goes on
+     * A full queue drops what is pushed. Whether it is full in time cannot be known from a design: the array goes on
      * meanwhile, as far as it can. Lint counts what the FIFO's buffers take.
      */
     while (end->queue.count == SIM_QUEUE && !run.code && run_agent())
@@ -214,7 +214,7 @@ static bool free_task(uint32_t number) {
         return refuse_step(CODE_SEQUENCE, "its buffer descriptor was given back before", 0);
     if (!state->done)
         return refuse_step(CODE_SEQUENCE, MAY_RUN, 0);
-    /* It is done here and may run on the array. What is left over at the end may say why, so that is told first. */
+    /* It is done here and may run on the array. What is left over at the end may say why, so that is reported first. */
     if (run.unproven_free < 0 && !task_known(&run.sequence->tasks[number], state))
         run.unproven_free = run.step;
     give_back(number);

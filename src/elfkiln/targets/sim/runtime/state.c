@@ -57,7 +57,7 @@ static void wake_stream(const sim_stream *stream) {
     wake((uint32_t)(DESIGN->core_count + (stream - DESIGN->streams)));
 }
 
-/* Begins a failure's line: true the first time, so that what happened first is what is told. */
+/* Begins a failure's line: true the first time, so that what happened first is what is reported. */
 static bool fail(int code) {
     if (run.code)
         return false;
