@@ -39,8 +39,8 @@ def locked(
     """Hold the lock `path` for a block; `what` is what messages call the thing it guards.
 
     With `keep` off the file goes when the block ends: in a folder of somebody's nothing is left. After `said_after`
-    seconds of waiting `note` (default: a line on standard error) is called with what is waited for and which process has
-    it. Raises `Differs` after `patience` seconds and `Refused` where no lock can be made.
+    seconds of waiting `note` (default: a line on standard error) hears what is waited for and which process has it.
+    Raises `Differs` after `patience` seconds and `Refused` where no lock can be made.
     """
     guard = FileLock(path)
     try:
