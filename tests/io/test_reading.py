@@ -56,6 +56,9 @@ def test_the_limit_is_the_last_length_that_is_read(here):
     assert read_bytes("file", 100) == b"x" * 100
     with pytest.raises(TooLong):
         read_bytes("file", 99)
+    assert sha256_of("file", limit=100) == sha256_of("file")
+    with pytest.raises(TooLong):
+        sha256_of("file", limit=99)
     with pytest.raises(Refused, match=r"^file: expected at most 99 bytes, found a longer file; cut it$"):
         read_regular("file", limit=99, remedy="cut it")
 

@@ -25,6 +25,7 @@ from elfkiln.io.strict_json import MAX_DEPTH, parse_strict_json, read_strict_jso
         (b'{"a": 1e999}', "found 1e999"),
         (b'{"a": -1E+400}', "found -1E+400"),
         (b"\0", "expected JSON"),
+        (b'{"a": "\n"}', "found Invalid control character at line 1 column 8"),
         (b'{"a": "b\\u0000"}', "texts without NUL"),
         (b'{"\\ud800": 1}', "halves of surrogate pairs"),
         (b'{"a": [["\\udc80"]]}', "halves of surrogate pairs"),

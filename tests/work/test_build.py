@@ -105,6 +105,18 @@ def test_without_registry_yaml_the_store_is_registered_again_not_rebuilt(project
     assert printed[-1] == f"{TINY_NAMES} names, {TINY_RECIPES} recipes: {counts}"
 
 
+def test_a_registry_yaml_that_is_a_link_is_refused_before_the_first_build(project, stand_in):
+    """It would be refused when the first name is written, after the minutes of a compile, and after every other one."""
+    real = project.root / "elsewhere.yaml"
+    real.write_text("schema: elfkiln-registry/1\ntargets: {}\n")
+    project.registry_file.symlink_to(real)
+    with pytest.raises(
+        Refused, match=r"registry.yaml: expected a file, or nothing, .* found a symbolic link; name the"
+    ):
+        elfs(project, stand_in)
+    assert stand_in.built == []
+
+
 @pytest.mark.parametrize("damage", ["truncate", "flip", "delete", "stub"])
 def test_a_damaged_blob_is_rebuilt_and_the_rest_is_not(project, stand_in, damage):
     elfs(project, stand_in)

@@ -333,6 +333,16 @@ def test_resolve_says_what_the_engine_opens_and_why(project, model, capsys):
     assert lines[-1] == f"opens {model}/kernels-m16/{TWIN}"
 
 
+def test_a_file_larger_than_any_kernel_elf_is_opened_and_not_hashed(project, model, capsys):
+    """The engine opens any size; hashing a sparse file of 1 TiB would take a quarter of an hour."""
+    os.truncate(model / "kernels" / QKV, 1 << 40)
+    assert main(["resolve", f"root={project.root}", QKV, f"plan={model}"]) == 0
+    captured = capsys.readouterr()
+    assert "opened: the first that exists" in captured.out
+    assert f"; {1 << 40} bytes are more than a kernel ELF has (268435456)\n" in captured.out
+    assert "sha256:" not in captured.out
+
+
 def test_resolve_of_what_is_not_there_uses_the_engines_words(project, model, capsys):
     (model / "kernels" / QKV).unlink()
     assert main(["resolve", f"root={project.root}", QKV, f"plan={model}"]) == 1

@@ -96,6 +96,21 @@ def test_a_foreign_file_of_the_same_name_is_replaced(built, tmp_path):
     assert hashlib.sha256((tmp_path / "kernels" / QKV).read_bytes()).hexdigest() == entry.elf
 
 
+def test_what_has_another_size_is_replaced_without_a_look_at_its_bytes(built, tmp_path, monkeypatch):
+    put(built, tmp_path)
+    place = tmp_path / "kernels" / QKV
+    place.unlink()
+    place.touch()
+    os.truncate(place, 1 << 40)
+    hashed = []
+    monkeypatch.setattr("elfkiln.io.files.sha256_of", lambda path, limit: hashed.append((path.name, limit)))
+    assert put(built, tmp_path).linked == 1
+    entry = load_registry(built.registry_file).entries("sim")[QKV]
+    # Once for the row of kernels.lock.json, once before it is replaced; neither reads more than the ELF has.
+    assert [limit for name, limit in hashed if name == QKV] == [entry.size] * 2
+    assert hashlib.sha256(place.read_bytes()).hexdigest() == entry.elf
+
+
 def test_a_symlink_is_replaced_not_written_through(built, tmp_path):
     victim = tmp_path / "victim"
     victim.write_bytes(b"precious")

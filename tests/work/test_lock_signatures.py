@@ -65,7 +65,7 @@ def test_signatures_on_an_earlier_lock_go_when_a_new_one_is_signed(project, stan
     assert [one["subject"][0]["digest"]["sha256"] for one in statements(folder)] == [digest]
 
 
-@pytest.mark.parametrize("damage", ["flip", "missing", "folder"])
+@pytest.mark.parametrize("damage", ["flip", "missing", "folder", "longer"])
 def test_a_set_that_is_not_whole_is_not_signed(folder, damage):
     path = folder / "kernels" / QKV
     data = path.read_bytes()
@@ -74,7 +74,10 @@ def test_a_set_that_is_not_whole_is_not_signed(folder, damage):
         path.write_bytes(data[:-1] + b"\1")
     elif damage == "folder":
         path.mkdir()
-    with pytest.raises(Differs, match=f"^missing full ELF {path} .*; nothing was signed$"):
+    elif damage == "longer":
+        path.write_bytes(data + b"\0")
+    why = f"longer than {len(data)} bytes" if damage == "longer" else ".*"
+    with pytest.raises(Differs, match=f"^missing full ELF {path} .{why}.; nothing was signed$"):
         sign_lock(folder, KEY)
     assert not (folder / SIGNATURES_NAME).exists()
 

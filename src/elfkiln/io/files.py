@@ -123,10 +123,10 @@ def _still_ours(descriptor: int, path: str) -> bool:
         return False
 
 
-def digest_or_none(path: Path) -> str | None:
-    """Return a file's sha256 in hex, None when there is no file that can be read."""
+def digest_or_none(path: Path, most: int) -> str | None:
+    """Return a file's sha256 in hex, None when there is no file that can be read, or one of more than `most` bytes."""
     try:
-        return sha256_of(path)
+        return sha256_of(path, limit=most)
     except OSError:
         return None
 

@@ -108,12 +108,18 @@ def read_parts(path: str | os.PathLike[str]) -> Iterator[bytes]:
             yield part
 
 
-def sha256_of(path: str | os.PathLike[str], *, follow: bool = True) -> str:
-    """Return the sha256 of a regular file's bytes as 64 hex digits, read in parts; raises as `open_regular` does."""
+def sha256_of(path: str | os.PathLike[str], *, follow: bool = True, limit: int | None = None) -> str:
+    """Return the sha256 of a regular file's bytes as 64 hex digits, read in parts; raises as `open_regular` does.
+
+    A file of more than `limit` bytes is `TooLong`, by its size, before it is read: a sparse one of any size costs its
+    writer nothing.
+    """
     # Not at the top: check-missing hashes without it.
     import hashlib
 
     with open(open_regular(path, follow=follow), "rb", buffering=0) as stream:
+        if limit is not None and os.fstat(stream.fileno()).st_size > limit:
+            raise TooLong(f"longer than {limit} bytes", path)
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 

@@ -59,7 +59,7 @@ def parse_strict_json(data: bytes, where: str, *, non_finite: bool = False) -> A
     except UnicodeDecodeError as error:
         raise refusal(where, expected="UTF-8 text", found=f"byte {error.start} is not UTF-8") from error
     except json.JSONDecodeError as error:
-        found = f"{error.msg} at line {error.lineno} column {error.colno}"
+        found = f"{error.msg.removesuffix(' at')} at line {error.lineno} column {error.colno}"
         raise refusal(where, expected="JSON", found=found) from error
     except RecursionError:
         _too_deep(where)

@@ -150,7 +150,7 @@ class Store:
         """
         path = self.path(digest)
         try:
-            found = sha256_of(path, follow=False)
+            found = sha256_of(path, follow=False, limit=MAX_BYTES)
             size = os.stat(path, follow_symlinks=False).st_size
         except FileNotFoundError:
             return f"blob sha256:{digest} is not in the store"

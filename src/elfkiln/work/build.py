@@ -13,7 +13,7 @@ from typing import Any
 
 from elfkiln.errors import EXIT_DONE, EXIT_REFUSED, BuildFailed, Differs, ElfkilnError, brief
 from elfkiln.io.canonical import sha256_hex
-from elfkiln.io.files import space_refusal, storage_refusal
+from elfkiln.io.files import refuse_other_kinds, space_refusal, storage_refusal
 from elfkiln.io.locking import locked
 from elfkiln.io.workspace import build_parent, private_folder, sweep
 from elfkiln.models.catalogue import every_requirement
@@ -182,7 +182,8 @@ class _Run:
         rest = [job for job in todo if not self.known(job)]
         if not rest:
             return
-        # A path that no tool can take is refused once, like a wrong compiler.
+        # A path that no tool can take is refused once, like a wrong compiler, and like a place for names that is none.
+        refuse_other_kinds(self.project.registry_file)
         sweep(build_parent(self.project.work))
         self.builder.prepare()
         with ThreadPoolExecutor(min(jobs, len(rest))) as pool:

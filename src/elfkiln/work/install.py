@@ -150,7 +150,8 @@ def _refuse_gaps(store: Store, rows: tuple[Found, ...], target: str) -> None:
 def _place(store: Store, digest: str, path: Path) -> str:
     """Make `path` the blob's bytes by rename; return `unchanged`, `linked` or `copied`."""
     blob = store.path(digest)
-    if not path.is_symlink() and path.is_file() and (path.samefile(blob) or digest_or_none(path) == digest):
+    there = not path.is_symlink() and path.is_file()
+    if there and (path.samefile(blob) or digest_or_none(path, blob.stat().st_size) == digest):
         return "unchanged"
     part = path.parent / f"{PART}{path.name}-{secrets.token_hex(4)}"
     try:

@@ -118,11 +118,8 @@ def carried_over(
     """
     store = Store(project.store)
     known = _by_file_name(entries)
-    kept = {
-        path: row
-        for path, row in lock.rows.items()
-        if digest_or_none(folder / path) == row.elf and _is_ours(store, known.get(path.rpartition("/")[2], ()), row)
-    }
+    there = {path: row for path, row in lock.rows.items() if digest_or_none(folder / path, row.size) == row.elf}
+    kept = {path: row for path, row in there.items() if _is_ours(store, known.get(path.rpartition("/")[2], ()), row)}
     sets = frozenset(one for one in lock.sets if _set_holds(project, *one, kept.keys()))
     dropped = tuple(sorted(path for path in lock.rows if path not in kept and (folder / path).exists()))
     return KernelsLock(lock.target, sets, kept), dropped

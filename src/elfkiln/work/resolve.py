@@ -11,6 +11,7 @@ from elfkiln.errors import EXIT_DIFFERS, EXIT_DONE, did_you_mean, refusal
 from elfkiln.models.plan.search import Candidates, choose, walk_candidates
 from elfkiln.project import Project
 from elfkiln.store.registry import load_registry
+from elfkiln.targets.kinds import MAX_ELF_BYTES
 from elfkiln.work.answers import look_at
 from elfkiln.work.asked import Asked
 
@@ -80,7 +81,9 @@ def resolve(project: Project, asked: Asked, name: str, folder: Path, kernels: Pa
     choice = choose(found.paths, size_of)
     rows = []
     for path in found.paths:
-        seen = look_at(str(path), None)
+        # The engine opens a file of any size; one that is larger than any kernel ELF is not hashed to say so.
+        size = size_of(path)
+        seen = "" if size is not None and size > MAX_ELF_BYTES else look_at(str(path), None)
         digest = seen if len(seen) == 64 else None
         if path == choice.opened:
             state = "opened: the first that exists and has at least one byte"
@@ -92,7 +95,9 @@ def resolve(project: Project, asked: Asked, name: str, folder: Path, kernels: Pa
             state = "passed over: not a regular file"
         else:
             state = f"passed over: {seen.removeprefix('absent: ')}"
-        rows.append(Candidate(path, state, size_of(path), digest, tuple(names.get(digest or "", ()))))
+        if not seen:
+            state += f"; {size} bytes are more than a kernel ELF has ({MAX_ELF_BYTES})"
+        rows.append(Candidate(path, state, size, digest, tuple(names.get(digest or "", ()))))
     return Resolution(found.requirement.file_name, choice.opened, tuple(rows))
 
 
