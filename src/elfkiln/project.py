@@ -137,6 +137,11 @@ class Project:
         return self.out / "toolchains"
 
     @property
+    def installs(self) -> Path:
+        """Notes of the folders that were installed into."""
+        return self.out / "installs"
+
+    @property
     def index(self) -> Path:
         """Answers that are kept for `check-missing`; they only save time."""
         return self.root / INDEX

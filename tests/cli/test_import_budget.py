@@ -51,6 +51,7 @@ BUDGETS = [
     (["explain", QKV], 560, HEAVY - {"jinja2", "numpy", "subprocess", "xdsl"}),
     (["toolchain", "status", "target=sim"], 270, HEAVY - {"subprocess"}),
     (["kv-gate"], 340, HEAVY - {"numpy", "subprocess"}),
+    (["fsck"], 340, HEAVY - {"rich", "subprocess"}),
     (["keygen", "{folder}.key"], 265, HEAVY - {"cryptography"}),
 ]
 ROOTLESS = {"--help", "frobnicate", "cross-check", "compare-runs", "kv-gate", "keygen"}

@@ -127,6 +127,7 @@ FORM_RUNS = [
     ("compare-runs", 0, ["compare-runs", "--self-test"]),
     ("completion", 0, ["completion", "bash"]),
     ("doctor", 0, ["doctor", "root={root}"]),
+    ("fsck", 0, ["fsck", "root={root}"]),
     ("attestations", 0, ["attestations", QKV, "root={root}"]),
 ]
 

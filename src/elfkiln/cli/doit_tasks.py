@@ -17,7 +17,7 @@ from doit.reporter import ConsoleReporter
 from doit.task import Task
 
 from elfkiln.cli.verbs import VERBS, Verb
-from elfkiln.errors import EXIT_DIFFERS, EXIT_DONE, ElfkilnError, one_line
+from elfkiln.errors import EXIT_DONE, EXIT_REFUSED, ElfkilnError, one_line
 
 CALLED_FROM = "ELFKILN_CALLED_FROM"
 ELFS = "elfs"
@@ -56,14 +56,14 @@ CONFIG: dict[str, Any] = {
 
 
 def run_verb(verb: str, words: Sequence[str]) -> bool | BaseFail:
-    """Run a verb as the `elfkiln` command would; doit then ends with the verb's exit code (1 or 2)."""
+    """Run a verb as the `elfkiln` command would; doit then ends with 2 where the verb refused, else with 1."""
     from elfkiln.cli import main
 
     with _called_from():
         code = main([verb, *words])
     if code == EXIT_DONE:
         return True
-    kind = TaskFailed if code == EXIT_DIFFERS else TaskError
+    kind = TaskError if code == EXIT_REFUSED else TaskFailed
     return kind(f"exit code {code}", report=False)
 
 

@@ -397,6 +397,21 @@ FORMS: dict[str, tuple[Form, ...]] = {
     "pull": ([_TAKEN],),
     "export": ({"file": "text", "blobs": "count", "bytes": "count", "sets": {"*": "sha256"}},),
     "import": ([_TAKEN],),
+    "fsck": (
+        {
+            "blobs": "count",
+            "bytes": "count",
+            "manifests": "count",
+            "names": "count",
+            "folders": ["text"],
+            "corrupt": "count",
+            "missing": "count",
+            "unreferenced": "count",
+            "findings": [{"state": "text", "what": "text", "detail": "text", "remedy": "text|null", "bytes": "count"}],
+            "repaired": ["text"],
+            "left": ["text"],
+        },
+    ),
     "list": (
         {
             "target": "text",

@@ -297,6 +297,20 @@ VERBS: dict[str, Verb] = {
         Spec(keys=SIGNED | ROOT, flags=REQUIRE_SIGNED, words=("FILE.tar",)),
         ("import bonsai.tar",),
     ),
+    "fsck": Verb(
+        "fsck",
+        "hash every blob and check store, registry.yaml and install folders against each other; --repair mends",
+        Spec(
+            keys={
+                "dir": "an install folder to check as well (those this checkout installed into are known)",
+                "from": "oci://HOST/REPO: what --repair fetches from before it builds",
+            }
+            | ROOT,
+            flags={"--repair": "move damaged blobs aside, and fetch or build them anew"} | PLAIN_HTTP,
+        ),
+        ("fsck", "fsck dir=/srv/models/bonsai", "fsck --repair from=oci://registry.example/kernels"),
+        "something is corrupt; 3 something is missing; 4 something is unreferenced, and that is all",
+    ),
     "list": Verb(
         "list_models",
         "list the models, their layout, and how many of their names are registered",

@@ -7,7 +7,9 @@ stays; what it holds is nothing, and its age says nothing.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -22,6 +24,8 @@ SAID_AFTER = 2.0
 
 PATIENCE = 600.0
 """Seconds after which waiting is given up."""
+
+_PAUSE = 0.02
 
 Note = Callable[[str], None]
 
@@ -72,6 +76,54 @@ def _acquire(guard: FileLock, path: Path, what: str, said_after: float, patience
             f"{what}: {holder_of(path)} has had it for {patience:g} s; wait for that process to end, or end it, and "
             "run again"
         ) from None
+
+
+@contextlib.contextmanager
+def used(
+    path: Path, what: str, *, alone: bool = False, patience: float = PATIENCE, note: Note | None = None
+) -> Iterator[None]:
+    """Hold the lock `path` for a block together with others who use the thing, or `alone`; waits as `locked` does.
+
+    Raises `Differs` after `patience` seconds, `Refused` where no lock can be made.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = _flocked(path, what, fcntl.LOCK_EX if alone else fcntl.LOCK_SH, patience, note or _tell)
+    except OSError as error:
+        raise storage_refusal(path, error) from error
+    try:
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _flocked(path: Path, what: str, kind: int, patience: float, note: Note) -> int:
+    begin, said = time.monotonic(), False
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+        try:
+            fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+            # Somebody may have removed the folder meanwhile; who comes later locks another file then.
+            if os.path.samestat(os.fstat(descriptor), os.lstat(path)):
+                return descriptor
+        except FileNotFoundError:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except BlockingIOError:
+            waited = time.monotonic() - begin
+            if waited > patience:
+                os.close(descriptor)
+                raise Differs(
+                    f"{what}: {holder_of(path)} has used it for {patience:g} s; wait for that process to end, or end "
+                    "it, and run again"
+                ) from None
+            if not said and waited > SAID_AFTER:
+                said = True
+                note(f"waiting for {what}, which {holder_of(path)} uses")
+            time.sleep(_PAUSE)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)
 
 
 @contextlib.contextmanager

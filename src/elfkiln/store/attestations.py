@@ -72,6 +72,11 @@ def attest(store: Store, manifest: str, data: bytes, *, signed: bool) -> str:
 
     The same statement twice is one attestation.
     """
+    with store.in_use():
+        return _attest(store, manifest, data, signed=signed)
+
+
+def _attest(store: Store, manifest: str, data: bytes, *, signed: bool) -> str:
     kind = ENVELOPE_TYPE if signed else PAYLOAD_TYPE
     body = read_envelope(data, "envelope").payload if signed else data
     predicate = parse_strict_json(body, "statement").get("predicateType", "")

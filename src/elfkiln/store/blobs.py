@@ -10,9 +10,9 @@ import contextlib
 import os
 import secrets
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from elfkiln.errors import Differs, ElfkilnError, Refused, refusal
 from elfkiln.io.canonical import canonical_json, sha256_hex
 from elfkiln.io.checked import Value
 from elfkiln.io.files import storage_refusal, sync_folder, write_atomic
-from elfkiln.io.locking import locked
+from elfkiln.io.locking import PATIENCE, locked, used
 from elfkiln.io.reading import read_bytes, read_parts, reason_of, sha256_of
 from elfkiln.io.strict_json import parse_strict_json
 from elfkiln.io.terminal import tell
@@ -38,6 +38,7 @@ _LAYOUT = "oci-layout"
 _LAYOUT_TABLE = {"imageLayoutVersion": "1.0.0"}
 _SCRATCH = "tmp"
 _DAMAGED = "damaged"
+_USERS = ".users"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +73,11 @@ class Store:
     def scratch(self) -> Path:
         """Folder of unfinished files."""
         return self.root / _SCRATCH
+
+    @property
+    def aside(self) -> Path:
+        """Folder of what was damaged: moved there, never deleted."""
+        return self.root / _DAMAGED
 
     @property
     def blobs(self) -> Path:
@@ -243,6 +249,78 @@ class Store:
         self._prepare()
         return locked(self.root / ".lock", "the store's index")
 
+    def in_use(self) -> AbstractContextManager[None]:
+        """Hold off whoever removes blobs, for a block: from the first blob until what shall stay has its name.
+
+        Many may use a store at once. Where nothing can be written (a store that is only read), nobody is held off.
+        """
+        try:
+            self._prepare()
+        except Refused:
+            return contextlib.nullcontext()
+        return used(self.root / _USERS, "the store")
+
+    def alone(self, patience: float = PATIENCE) -> AbstractContextManager[None]:
+        """Hold the store for a block while nobody uses it: only then is a blob removed or moved away."""
+        self._prepare()
+        return used(self.root / _USERS, "the store", alone=True, patience=patience)
+
+    def index(self) -> tuple[list[Descriptor], str]:
+        """Return the entries of index.json, those its manifests tell of where it is lost, and what is wrong with it.
+
+        Nothing is mended.
+        """
+        return self._entries()
+
+    def reindex(self, gone: Container[str] = ()) -> None:
+        """Write the index anew: without the manifests in `gone`, and with those that lie there and have no name."""
+        from elfkiln.store.healing import entries_of_manifests
+
+        with self.lock():
+            entries, reason = self._entries()
+            kept = [entry for entry in entries if entry.digest not in gone]
+            named = {entry.digest for entry in kept}
+            refs = {dict(entry.annotations).get(REF_NAME, "") for entry in kept}
+            for found in entries_of_manifests(self):
+                if found.digest not in named and found.digest not in gone:
+                    ref = dict(found.annotations).get(REF_NAME, "")
+                    kept.append(found if ref not in refs else replace(found, annotations=_own_name(found.digest)))
+            if kept != entries or reason:
+                self._write_index(sorted(kept, key=lambda d: dict(d.annotations).get(REF_NAME, "")))
+
+    def set_aside(self, digest: str) -> bool:
+        """Move what lies under a digest's name to `damaged/`, unless its bytes verify; return whether it went.
+
+        For whoever holds the store alone.
+        """
+        path = self.path(digest)
+        if not os.path.lexists(path) or self.holds(digest):
+            return False
+        self._move_aside(path)
+        return True
+
+    def set_file_aside(self, path: Path) -> None:
+        """Move a damaged file from elsewhere below out/ to `damaged/`; what is gone already is gone."""
+        self._move_aside(path)
+
+    def drop_manifest(self, digest: str) -> None:
+        """Move a manifest to `damaged/`: what it names is not whole, and the index must not find it again."""
+        path = self.path(digest)
+        if os.path.lexists(path):
+            self._move_aside(path)
+
+    def _move_aside(self, path: Path) -> None:
+        aside = self.aside
+        try:
+            aside.mkdir(exist_ok=True)
+            path.rename(aside / f"{path.name}-{secrets.token_hex(4)}")
+            sync_folder(aside)
+            sync_folder(path.parent)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise storage_refusal(path, error) from error
+
     def _prepare(self) -> None:
         """Make the folders and `oci-layout`, and make them again where something else is in their place."""
         try:
@@ -263,9 +341,7 @@ class Store:
             if stat.S_ISLNK(mode):
                 path.unlink()
             elif not (stat.S_ISDIR(mode) if folder else stat.S_ISREG(mode)):
-                aside = self.root / _DAMAGED
-                aside.mkdir(exist_ok=True)
-                path.rename(aside / f"{path.name}-{secrets.token_hex(4)}")
+                self._move_aside(path)
         except FileNotFoundError:
             return
         except OSError as error:
@@ -332,6 +408,10 @@ def descriptor_of(store: Store, digest: str, media_type: str, **annotations: str
 def parse_digest(text: object) -> str:
     """Return the hex part of `sha256:<hex>`; `Refused` for anything else."""
     return Value(text, "digest").digest("sha256:")
+
+
+def _own_name(digest: str) -> tuple[tuple[str, str], ...]:
+    return ((REF_NAME, manifest_ref(digest)),)
 
 
 def _descriptor(entry: Value) -> Descriptor:

@@ -92,8 +92,8 @@ def read_answer(proof: Proof, name: str) -> list[str] | None:
         data = read_bytes(os.path.join(proof.root, INDEX, name), _MOST_BYTES)
     except OSError:
         return None
-    body, mark, last = data.rpartition(b"sha256\t")
-    if not mark or last != sha256(body).hexdigest().encode() + b"\n":
+    body = sealed_body(data)
+    if body is None:
         return None
     # The seal holds, so these are the bytes that were written; anything unknown is another version's.
     lines = body.decode("utf-8", "surrogateescape").split("\n")
@@ -105,6 +105,12 @@ def read_answer(proof: Proof, name: str) -> list[str] | None:
         if number and not _holds(proof, line.split("\t")):
             return None
     return None
+
+
+def sealed_body(data: bytes) -> bytes | None:
+    """Return an answer's bytes without their seal, None when the seal is not theirs."""
+    body, mark, last = data.rpartition(b"sha256\t")
+    return body if mark and last == sha256(body).hexdigest().encode() + b"\n" else None
 
 
 def _holds(proof: Proof, fields: list[str]) -> bool:

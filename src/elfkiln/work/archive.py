@@ -130,6 +130,11 @@ def import_sets(project: Project, source: IO[bytes], where: str, accept: Accept 
     Raises `Refused` for what is not an OCI archive with sets of elfkiln, `Differs` for a blob whose bytes are not its
     name's, a set with a part missing, and as `take_set` does. Blobs that were read stay; names come last.
     """
+    with Store(project.store).in_use():
+        return _import_sets(project, source, where, accept)
+
+
+def _import_sets(project: Project, source: IO[bytes], where: str, accept: Accept | None) -> tuple[Taken, ...]:
     store = Store(project.store)
     index: bytes | None = None
     manifests: dict[str, bytes] = {}

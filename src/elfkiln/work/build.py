@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -216,17 +217,23 @@ class _Run:
                 ref = recipe_ref(job.recipe.digest)
                 if ref not in self.refs:
                     self.store.name_manifest(ref, entries[0].manifest)
-            else:
-                artifact = find_artifact(self.store, job.recipe.digest)
-                if artifact is None:
-                    return False
-                refuse_drift(job, artifact.recipe, artifact.elf, self.registered)
-                check_names(self.builder, job, self.store.path(artifact.elf))
-                self._admit(job, artifact)
+            elif not self._admitted(job, job.recipe.digest):
+                return False
         except ElfkilnError as error:
             self._fail(job, error)
             return True
         self.progress.done(job.title, built=False)
+        return True
+
+    def _admitted(self, job: Job, recipe: str) -> bool:
+        """Register the job's names for the stored artifact of its recipe, if there is a whole one."""
+        with self.store.in_use():
+            artifact = find_artifact(self.store, recipe)
+            if artifact is None:
+                return False
+            refuse_drift(job, artifact.recipe, artifact.elf, self.registered)
+            check_names(self.builder, job, self.store.path(artifact.elf))
+            self._admit(job, artifact)
         return True
 
     def _registered(self, job: Job, recipe: str) -> list[Entry]:
@@ -247,14 +254,10 @@ class _Run:
         """Build one recipe and register its names; returns True always, failures are in the report."""
         try:
             self.progress.begin(job.title)
-            found = obtain(self.project, self.builder, job, rebuild=self.rebuild, registered=self.registered)
-            if found.built:
-                self._register(job, found.artifact)
-                self.built += [key for key, _ in job.wanted]
-            elif self._registered(job, found.artifact.recipe):
-                self.up_to_date += [key for key, _ in job.wanted]
-            else:
-                self._admit(job, found.artifact)
+            accept = partial(self._accept, job)
+            found = obtain(
+                self.project, self.builder, job, rebuild=self.rebuild, registered=self.registered, accept=accept
+            )
             self.progress.done(job.title, built=found.built, notes=job.generator.notes if found.built else ())
         except ElfkilnError as error:
             self._fail(job, space_refusal(self.project.out) or error)
@@ -264,6 +267,16 @@ class _Run:
             # Ours to mend, but it must not pass for a build that went well: the pool would keep it to itself.
             self._fail(job, BuildFailed(f"internal error: {type(error).__name__}: {brief(error)}"))
         return True
+
+    def _accept(self, job: Job, found: Obtained) -> None:
+        """Register what was obtained, unless all its names are."""
+        if found.built:
+            self._register(job, found.artifact)
+            self.built += [key for key, _ in job.wanted]
+        elif self._registered(job, found.artifact.recipe):
+            self.up_to_date += [key for key, _ in job.wanted]
+        else:
+            self._admit(job, found.artifact)
 
     def _admit(self, job: Job, artifact: Artifact) -> None:
         """Register an artifact that the store had already."""
@@ -306,12 +319,14 @@ def obtain(
     rebuild: bool = False,
     registered: Mapping[str, Entry] = MappingProxyType({}),
     say: Say = silent,
+    accept: Callable[[Obtained], None] | None = None,
 ) -> Obtained:
     """Return the job's artifact: the stored one if its bytes verify, else a fresh one, stored but not registered.
 
     The ELF is made in a private folder, from sources that are read once, and checked against every name before it
     enters the store; so is its digest, where `registered` has the recipe. A lock per recipe lets one process build
-    while others wait for it. Raises what the build raises.
+    while others wait for it. `accept` is called with the artifact before anybody may remove it from the store again:
+    who names it, names it there. Raises what the build raises.
     """
     store = Store(project.store)
     memo = Memo(project, builder)
@@ -324,11 +339,13 @@ def obtain(
             inputs = memo.tell(job.generator, folder, say)
             recipe = inputs.recipe
         stack.enter_context(locked(project.locks / f"{recipe.digest}.lock", f"the build of {job.title}"))
-        known = None if rebuild else find_artifact(store, recipe.digest)
-        if known is not None:
-            refuse_drift(job, known.recipe, known.elf, registered)
-            check_names(builder, job, store.path(known.elf))
-            return Obtained(known, built=False)
+        if not rebuild:
+            with store.in_use():
+                known = find_artifact(store, recipe.digest)
+                if known is not None:
+                    refuse_drift(job, known.recipe, known.elf, registered)
+                    check_names(builder, job, store.path(known.elf))
+                    return _accepted(Obtained(known, built=False), accept)
         if folder is None or inputs is None:
             folder = stack.enter_context(private_folder(build_parent(project.work)))
             inputs = memo.tell(job.generator, folder, say)
@@ -351,7 +368,14 @@ def obtain(
             job.shape,
             job.sealed,
         )
-        return Obtained(put_artifact(store, made), built=True)
+        with store.in_use():
+            return _accepted(Obtained(put_artifact(store, made), built=True), accept)
+
+
+def _accepted(found: Obtained, accept: Callable[[Obtained], None] | None) -> Obtained:
+    if accept is not None:
+        accept(found)
+    return found
 
 
 def _refuse_change(told: Recipe, now: Recipe) -> None:

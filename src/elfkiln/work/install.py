@@ -21,6 +21,7 @@ from elfkiln.models.requirement import RequirementSet
 from elfkiln.project import Project
 from elfkiln.store.blobs import Store
 from elfkiln.store.registry import load_registry
+from elfkiln.work.install_folders import remember_folder
 from elfkiln.work.kernels_lock import (
     LOCK_NAME,
     KernelsLock,
@@ -70,9 +71,16 @@ def install(project: Project, target: str, wanted: RequirementSet, folder: Path)
     """
     if os.path.lexists(folder) and not folder.is_dir():
         raise refusal(f"dir={folder}", expected="a model folder", found="something that is not a folder")
-    rows = lookup_set(project, target, wanted)
     store = Store(project.store)
-    _refuse_gaps(store, rows, target)
+    with store.in_use():
+        rows = lookup_set(project, target, wanted)
+        _refuse_gaps(store, rows, target)
+        return _install_locked(project, target, wanted, folder, rows)
+
+
+def _install_locked(
+    project: Project, target: str, wanted: RequirementSet, folder: Path, rows: tuple[Found, ...]
+) -> Installed:
     with locked(folder / f".{LOCK_NAME}.lock", f"the folder {folder}", keep=False):
         return _install(project, target, wanted, folder, rows)
 
@@ -92,6 +100,7 @@ def _install(project: Project, target: str, wanted: RequirementSet, folder: Path
     before = earlier or KernelsLock(target, frozenset(), {})
     whole = KernelsLock(target, before.sets | {(wanted.model, wanted.layout)}, {**before.rows, **new})
     write_atomic(lock, whole.to_bytes())
+    remember_folder(project, folder)
     return Installed(
         str(folder),
         target,
@@ -114,7 +123,7 @@ def _place_all(store: Store, folder: Path, files: Mapping[str, str]) -> Counter[
             parent.mkdir(parents=True, exist_ok=True)
         sweep_files(folder, *parents)
         for path, digest in files.items():
-            counts[_place(store, digest, folder / path)] += 1
+            counts[place_file(store, digest, folder / path)] += 1
         for parent in parents:
             sync_folder(parent)
     except OSError as error:
@@ -147,7 +156,7 @@ def _refuse_gaps(store: Store, rows: tuple[Found, ...], target: str) -> None:
         raise Differs(f"{problems[0]}{more}; build the set with doit elfs target={target} first, nothing was installed")
 
 
-def _place(store: Store, digest: str, path: Path) -> str:
+def place_file(store: Store, digest: str, path: Path) -> str:
     """Make `path` the blob's bytes by rename; return `unchanged`, `linked` or `copied`."""
     blob = store.path(digest)
     there = not path.is_symlink() and path.is_file()

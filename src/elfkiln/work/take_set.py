@@ -98,19 +98,21 @@ def take_set(project: Project, source: SetSource, data: bytes, where: str, accep
         artifact, came = take_artifact(store, source, index.target, manifest, by_manifest[digest])
         return artifact, manifest, came, take_referrers(store, source, digest)
 
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        came = list(pool.map(take, sorted(by_manifest)))
-    if accept is not None:
-        accept(index)
-    for artifact, manifest, _, _ in came:
-        name_artifact(store, artifact, manifest)
+    with store.in_use():
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            came = list(pool.map(take, sorted(by_manifest)))
+        if accept is not None:
+            accept(index)
+        for artifact, manifest, _, _ in came:
+            name_artifact(store, artifact, manifest)
+        registered = register_entries(project, index.target, index.entries)
     return Taken(
         index.target,
         index.model,
         index.layout,
         index.set_digest,
         len(index.entries),
-        register_entries(project, index.target, index.entries),
+        registered,
         len(by_manifest),
         sum(blobs for _, _, blobs, _ in came),
         sum(referrers for _, _, _, referrers in came),

@@ -60,9 +60,11 @@ def mirror(
             collect(group, Sources(store, wheels), folder, npu2.python, note)
             for wheel in group:
                 store.add_file(folder / wheel.file, expected=wheel.sha256)
+    with store.in_use():
+        manifest = _add_manifest(store, target, npu2)
     return Mirror(
         toolchain_ref(npu2.digest),
-        _add_manifest(store, target, npu2),
+        manifest,
         tuple(wheel.file for wheel in missing),
         tuple(wheel.file for wheel in kept),
     )
