@@ -127,6 +127,7 @@ FORM_RUNS = [
     ("compare-runs", 0, ["compare-runs", "--self-test"]),
     ("completion", 0, ["completion", "bash"]),
     ("doctor", 0, ["doctor", "root={root}"]),
+    ("registry", 0, ["registry", "check", "--against", "{root}/registry.yaml", "root={root}"]),
     ("fsck", 0, ["fsck", "root={root}"]),
     ("attestations", 0, ["attestations", QKV, "root={root}"]),
 ]

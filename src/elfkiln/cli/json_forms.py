@@ -412,6 +412,24 @@ FORMS: dict[str, tuple[Form, ...]] = {
             "left": ["text"],
         },
     ),
+    "registry": (
+        {
+            "against": "text|null",
+            "passed": "flag",
+            "names": "count",
+            "new": "count",
+            "changes": [
+                {
+                    "target": "text",
+                    "name": "text",
+                    "what": "text",
+                    "detail": "text",
+                    "why": "text|null",
+                    "faulty": "flag",
+                }
+            ],
+        },
+    ),
     "list": (
         {
             "target": "text",

@@ -311,6 +311,17 @@ VERBS: dict[str, Verb] = {
         ("fsck", "fsck dir=/srv/models/bonsai", "fsck --repair from=oci://registry.example/kernels"),
         "something is corrupt; 3 something is missing; 4 something is unreferenced, and that is all",
     ),
+    "registry": Verb(
+        "registry",
+        "check registry.yaml by itself, and that no name left it or changed its bytes without a reason (ACTION: check)",
+        Spec(
+            keys=ROOT,
+            valued={"--against": "the earlier registry.yaml: a file, or a git revision of the checkout"},
+            words=("ACTION",),
+        ),
+        ("registry check", "registry check --against origin/main", "registry check --against v1.0 --json"),
+        "a name was dropped or has other facts without a reason",
+    ),
     "list": Verb(
         "list_models",
         "list the models, their layout, and how many of their names are registered",

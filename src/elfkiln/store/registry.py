@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from elfkiln.io.files import write_atomic
 from elfkiln.io.locking import locked
 from elfkiln.io.reading import read_regular, utf8_text
 from elfkiln.io.strict_yaml import parse_strict_yaml
+from elfkiln.store.reasons import CHANGED, RETIRED, Reasons, read_reasons
 
 SCHEMA = "elfkiln-registry/1"
 MAX_BYTES = 64 * 2**20
@@ -50,12 +51,13 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Registry:
-    """All entries, by target and then by key.
+    """All entries, by target and then by key, and why names were retired or changed.
 
     A key is an artifact name, or `<model>/<file>` for a sealed ELF, whose file name is the same in every model.
     """
 
     targets: Mapping[str, Mapping[str, Entry]]
+    reasons: Reasons = field(default_factory=Reasons)
 
     def entries(self, target: str) -> Mapping[str, Entry]:
         """Return a target's entries by key; empty when it has none."""
@@ -107,13 +109,20 @@ def load_registry(path: Path) -> Registry:
     return _registry_of(_bytes_of(path), path.name)
 
 
-def parse_registry(text: str, where: str) -> Registry:
-    """Read the text of a registry as `load_registry` does; `where` stands for the file in messages."""
+def parse_registry(text: str, where: str, *, clashes: bool = False) -> Registry:
+    """Read the text of a registry as `load_registry` does; `where` stands for the file in messages.
+
+    With `clashes` names of different geometry may share bytes: for looking at what a file was before it was mended.
+    """
     top = Value(parse_strict_yaml(text, where, remedy=_REMEDY), where, words=YAML, remedy=_REMEDY)
     top["schema"].choice((SCHEMA,))
     targets = top["targets"].table()
-    registry = Registry({target: _read_target(where, target, rows) for target, rows in targets.items()})
-    check_clashes(registry)
+    # Whoever writes the file anew would lose a section it does not know.
+    top.table(("schema", "targets", RETIRED, CHANGED), (RETIRED, CHANGED))
+    entries = {target: _read_target(where, target, rows) for target, rows in targets.items()}
+    registry = Registry(entries, read_reasons(top))
+    if not clashes:
+        check_clashes(registry)
     return registry
 
 
@@ -152,7 +161,7 @@ def _read_sealed(value: Value) -> tuple[tuple[int, int], ...]:
 
 def dump_registry(registry: Registry) -> bytes:
     """Return the file's bytes: sorted, one field a line, so that a diff shows what changed."""
-    table: dict[str, Any] = {"schema": SCHEMA, "targets": {}}
+    table: dict[str, Any] = {"schema": SCHEMA, "targets": {}} | registry.reasons.tables()
     for target, entries in sorted(registry.targets.items()):
         table["targets"][target] = {key: _entry_table(entry) for key, entry in sorted(entries.items())}
     head = "# Names to digests, by target. Written by `doit elfs`; read by check-missing, lookup and install.\n"
