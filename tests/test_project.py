@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import os
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -96,6 +98,19 @@ def test_the_nearest_folder_upwards_is_the_project(tmp_path):
     assert find_project(inner) == project
     assert find_root(str(inner)) == str(project.root)
     assert find_root(str(tmp_path)) is None
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo, lambda path: path.symlink_to("nowhere")])
+def test_a_checkout_whose_lock_is_not_a_file_is_not_passed_over(tmp_path, make, monkeypatch, capsys):
+    """The checkout above it, or the one this package lies in, would answer in its place."""
+    project = make_project(tmp_path / "outer" / "inner")
+    make_project(tmp_path / "outer")
+    project.lock_file.unlink()
+    make(project.lock_file)
+    monkeypatch.chdir(project.plans)
+    assert find_project() == project
+    assert main(["toolchain", "status"]) == 2
+    assert f"{project.lock_file}: not a regular file" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("make", ["folder", "file", "absent", "inside", "lock is a folder"])

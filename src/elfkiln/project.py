@@ -148,9 +148,13 @@ class Project:
 
 
 def find_root(start: str) -> str | None:
-    """Return the nearest folder, upwards from `start`, with a toolchain.lock; None when there is none."""
+    """Return the nearest folder, upwards from `start`, with a toolchain.lock; None when there is none.
+
+    What bears the name and is not a file counts, and is refused where it is read: passed over, another checkout would
+    answer for this one.
+    """
     folder = os.path.abspath(start)
-    while not is_checkout(folder):
+    while not os.path.lexists(os.path.join(folder, LOCK_FILE)):
         parent = os.path.dirname(folder)
         if parent == folder:
             return None

@@ -9,7 +9,9 @@ from elfkiln.errors import Refused
 from elfkiln.io.file_kinds import disguise
 from elfkiln.io.reading import read_text
 from elfkiln.io.strict_json import read_strict_json
+from elfkiln.io.strict_toml import read_strict_toml
 from elfkiln.io.strict_yaml import read_strict_yaml
+from elfkiln.store.registry import load_registry
 
 POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a2146\nsize 12345\n"
 KINDS = {
@@ -29,11 +31,18 @@ KINDS = {
     "bzip2": (b"BZh91AY&SY", "bzip2 data; unpack it first: bunzip2"),
     "utf-16": ('{"a": 1}'.encode("utf-16"), "UTF-16 text; save it as UTF-8"),
 }
+
+
+def load_named_registry(path, limit):  # noqa: ARG001 called as the other readers are
+    """Read as registry.yaml, whose limit is its own."""
+    return load_registry(path)
+
+
 BOM = b"\xef\xbb\xbf" + json.dumps({"format": "1bit-npu-plan/1"}).encode()
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("read", [read_strict_json, read_strict_yaml])
+@pytest.mark.parametrize("read", [read_strict_json, read_strict_yaml, read_strict_toml, load_named_registry])
 def test_another_kind_of_file_is_called_so(tmp_path, kind, read):
     data, found = KINDS[kind]
     file = tmp_path / "plan.json"
@@ -44,13 +53,14 @@ def test_another_kind_of_file_is_called_so(tmp_path, kind, read):
     assert "\n" not in str(caught.value)
 
 
-def test_a_byte_order_mark_before_json_is_called_so(tmp_path):
+@pytest.mark.parametrize(("read", "language"), [(read_strict_json, "JSON"), (read_strict_toml, "TOML")])
+def test_a_byte_order_mark_before_the_text_is_called_so(tmp_path, read, language):
     file = tmp_path / "plan.json"
     file.write_bytes(BOM)
     with pytest.raises(Refused) as caught:
-        read_strict_json(file, limit=4096)
-    expected = "expected JSON, found a byte-order mark before the text; save it as UTF-8 without one"
-    assert str(caught.value) == f"{file}: {expected}"
+        read(file, limit=4096)
+    expected = f"expected {language}, found a byte-order mark before the text; save it as UTF-8 without one"
+    assert str(caught.value).removeprefix(f"{file.parent}/") == f"{file.name}: {expected}"
 
 
 def test_what_is_what_it_seems_is_left_alone(tmp_path):

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from elfkiln.errors import brief, refusal
+from elfkiln.io.file_kinds import HEAD_BYTES, disguise
 from elfkiln.io.reading import read_text
 from elfkiln.io.strict_json import check_depth
 
@@ -27,6 +28,9 @@ def parse_strict_toml(text: str, where: str, *, remedy: str = "") -> dict[str, A
     >>> parse_strict_toml("a = [1, 'x']", "t.toml")
     {'a': [1, 'x']}
     """
+    other = disguise(text[:HEAD_BYTES].encode())
+    if other is not None:
+        raise refusal(where, expected="TOML", found=other[0], remedy=other[1])
     try:
         table = tomllib.loads(text)
     except RecursionError:

@@ -33,11 +33,7 @@ def read_strict_yaml(path: Path, *, limit: int = MAX_BYTES, remedy: str = "") ->
     Refused: a file that is absent, no regular file, too long, not UTF-8 or not YAML; more than one document; anchors,
     aliases and tags (an alias bomb needs them); duplicate keys; keys that are not plain words; nesting over 16 levels.
     """
-    text = read_text(path, limit=limit, remedy=remedy)
-    other = disguise(text[:HEAD_BYTES].encode())
-    if other is not None:
-        raise refusal(path.name, expected="YAML", found=other[0], remedy=other[1])
-    return parse_strict_yaml(text, path.name, remedy=remedy)
+    return parse_strict_yaml(read_text(path, limit=limit, remedy=remedy), path.name, remedy=remedy)
 
 
 def parse_strict_yaml(text: str, where: str, *, remedy: str = "") -> Field:
@@ -47,6 +43,9 @@ def parse_strict_yaml(text: str, where: str, *, remedy: str = "") -> Field:
     >>> field.value["b"].line, [item.value for item in field.value["b"].value]
     (2, ['x', 'y'])
     """
+    other = disguise(text[:HEAD_BYTES].encode())
+    if other is not None:
+        raise refusal(where, expected="YAML", found=other[0], remedy=other[1])
     builder = _Builder(where, remedy)
     try:
         # libyaml's parser where PyYAML has it: a registry of thousands of names takes seconds without. Events and not
