@@ -199,3 +199,16 @@ def test_kill_9_at_any_moment_leaves_only_whole_things(tmp_path):
             for layer in store.manifest(entry)["layers"]:
                 assert store.holds(parse_digest(layer["digest"]))
         assert isinstance(add_manifest(store, "after", b"works"), Descriptor)
+
+
+def test_the_first_manifest_of_a_new_store_is_not_taken_for_a_lost_index(tmp_path, capsys):
+    """Between a manifest's bytes and its name another thread or process may ask for the index."""
+    store = Store(tmp_path / "store")
+    manifest = {"schemaVersion": 2, "mediaType": MANIFEST_TYPE, "config": {"digest": f"sha256:{'0' * 64}"}, "layers": []}
+    digest = store.add_bytes(json.dumps(manifest).encode())
+    assert store.refs() == {}
+    store.name_manifest("it", digest)
+    # Who comes to the folders anew leaves the index alone.
+    Store(tmp_path / "store").add_bytes(b"x")
+    assert list(store.refs()) == ["it"]
+    assert capsys.readouterr().err == ""

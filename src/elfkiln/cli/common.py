@@ -18,6 +18,7 @@ from elfkiln.work.asked import Asked, asked_by_model, asked_by_plan
 
 if TYPE_CHECKING:
     from elfkiln.store.policy import Policy
+    from elfkiln.work.mirrors import Mirrors
 
 
 def project_of(arguments: Arguments) -> Project:
@@ -102,6 +103,33 @@ def policy_of(arguments: Arguments, verb: str) -> Policy | None:
     from elfkiln.store.policy import read_policy
 
     return read_policy(Path(text))
+
+
+def mirrors_of(arguments: Arguments, project: Project, verb: str) -> Mirrors:
+    """Return the mirrors that `mirror=` or registry.yaml name, and what is asked of them; maybe none.
+
+    Raises `Refused` for an address that is none, and for words that contradict each other.
+    """
+    from elfkiln.work.mirrors import chosen_mirrors
+
+    given, flags = arguments.keys.get("mirror"), arguments.flags
+    if "--no-substitute" in flags:
+        if given is not None or "--must-hit" in flags:
+            raise Refused(f"{verb}: --no-substitute does not go with mirror= or --must-hit")
+        given = ""
+    mirrors = chosen_mirrors(
+        project,
+        given,
+        plain_http="--plain-http" in flags,
+        must_hit="--must-hit" in flags,
+        policy=policy_of(arguments, verb),
+    )
+    if not mirrors.addresses and verb == "elfs" and mirrors.policy is not None:
+        raise Refused("elfs: policy= is for what comes from a mirror, and there is none")
+    for flag in ("--must-hit", "--fetch"):
+        if flag in flags and not mirrors.addresses:
+            raise Refused(f"{verb}: {flag} needs a mirror: mirror=oci://HOST/REPO, or mirrors: in registry.yaml")
+    return mirrors
 
 
 def print_json(value: object) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from elfkiln.cli.arguments import Arguments
-from elfkiln.cli.common import asked_of, print_json, project_of, sets_of
+from elfkiln.cli.common import asked_of, mirrors_of, print_json, project_of, sets_of
 from elfkiln.errors import EXIT_DONE, Refused
 from elfkiln.models.requirement import RequirementSet
 from elfkiln.project import Project
@@ -30,6 +30,7 @@ def run(arguments: Arguments) -> int:
         jobs=job_count(arguments.valued.get("-n")),
         rebuild="--rebuild" in arguments.flags,
         progress=Progress.silent() if arguments.json else Progress.console(),
+        mirrors=mirrors_of(arguments, project, "elfs"),
     )
     if arguments.json:
         print_json(report.to_json())

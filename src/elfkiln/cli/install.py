@@ -19,6 +19,10 @@ def run(arguments: Arguments) -> int:
     if not folder:
         raise Refused("install: dir= is needed: the model folder to install into")
     asked = one_asked_of(project, arguments, "install")
+    if "--fetch" in arguments.flags:
+        from elfkiln.cli.check_missing import fetch
+
+        fetch(project, [asked], arguments, "install")
     policy = policy_of(arguments, "install")
     if policy is not None:
         from elfkiln.work.trust import require_signed

@@ -122,6 +122,7 @@ FORMS: dict[str, tuple[Form, ...]] = {
             "names": "count",
             "recipes": "count",
             "built": ["text"],
+            "fetched": ["text"],
             "registered": ["text"],
             "up_to_date": ["text"],
             "failed": [{"name": "text", "reason": "text"}],

@@ -23,6 +23,8 @@ EXPERTS = {"experts": "how often a layer's MLP runs for a token: the chosen expe
 PLAIN_HTTP = {"--plain-http": "speak http instead of https; for a registry on this machine only"}
 SIGNED = {"policy": "a policy file: every ELF must be signed as it says (docs/trust.md)"}
 REQUIRE_SIGNED = {"--require-signed": "insist on policy= (which insists by itself, too)"}
+MIRROR = {"mirror": "fetch from oci://HOST/REPO, several with commas (default: mirrors: of registry.yaml)"}
+FETCH = {"--fetch": "fetch what is registered and missing in the store from a mirror first"} | PLAIN_HTTP
 SET = MODEL | PLAN | LAYOUT | TARGET
 
 
@@ -47,13 +49,23 @@ VERBS: dict[str, Verb] = {
         "elfs",
         "build, check and register every ELF a model asks for",
         Spec(
-            keys=SET | ROOT,
+            keys=SET | MIRROR | {"policy": "what comes from a mirror must be signed as this policy file says"} | ROOT,
             valued={"-n": "how many recipes are built at once (default: the number of processors)"},
-            flags={"--rebuild": "build also what is up to date and compare the bytes with the registry"},
+            flags={
+                "--rebuild": "build also what is up to date and compare the bytes with the registry",
+                "--no-substitute": "build everything here, whatever a mirror has",
+                "--must-hit": "build nothing: what neither the store nor a mirror has is a failure",
+            }
+            | PLAIN_HTTP,
             words=("NAME",),
             optional_words=1,
         ),
-        ("elfs model=bonsai2-27b", "elfs model=bonsai2-27b layout=rm -n 2", "elfs plan=/srv/models/bonsai"),
+        (
+            "elfs model=bonsai2-27b",
+            "elfs model=bonsai2-27b layout=rm -n 2",
+            "elfs plan=/srv/models/bonsai",
+            "elfs model=bonsai2-27b mirror=oci://registry.example/kernels --must-hit",
+        ),
         "a name could not be built",
     ),
     "check-missing": Verb(
@@ -66,8 +78,9 @@ VERBS: dict[str, Verb] = {
                 "kernels": "with plan=: the engine's --kernels directory",
             }
             | SIGNED
+            | MIRROR
             | ROOT,
-            flags=REQUIRE_SIGNED,
+            flags=REQUIRE_SIGNED | FETCH,
         ),
         ("check-missing model=bonsai2-27b", "check-missing model=all", "check-missing plan=/srv/models/bonsai"),
         "a name is missing or has other bytes",
@@ -82,7 +95,10 @@ VERBS: dict[str, Verb] = {
     "install": Verb(
         "install",
         "link or copy a model's ELFs into kernels/ and kernels-m16/ of a folder, with kernels.lock.json",
-        Spec(keys=SET | SIGNED | {"dir": "the model folder to install into"} | ROOT, flags=REQUIRE_SIGNED),
+        Spec(
+            keys=SET | SIGNED | MIRROR | {"dir": "the model folder to install into"} | ROOT,
+            flags=REQUIRE_SIGNED | FETCH,
+        ),
         ("install model=bonsai2-27b dir=/srv/models/bonsai",),
         "the set is not whole; nothing was installed",
     ),

@@ -327,12 +327,28 @@ class Store:
             if not self.blobs.is_dir():
                 self._clear(self.blobs, folder=True)
                 self.blobs.mkdir(parents=True, exist_ok=True)
+                self._begin_index()
             layout = self.root / _LAYOUT
             if not _is_layout(layout):
                 self._clear(layout)
                 write_atomic(layout, canonical_json(_LAYOUT_TABLE), scratch=self.scratch)
         except OSError as error:
             raise storage_refusal(self.root, error) from error
+
+    def _begin_index(self) -> None:
+        """Give a new store an index that names nothing: without one its first manifest would look like a lost index.
+
+        Another process may have begun, and named something already: what is there is left alone.
+        """
+        part = self.scratch / f"{_INDEX}-{secrets.token_hex(4)}"
+        self.scratch.mkdir(parents=True, exist_ok=True)
+        part.write_bytes(canonical_json({"schemaVersion": 2, "mediaType": INDEX_TYPE, "manifests": []}))
+        try:
+            # Where there are no links, a store begins without an index, as it may.
+            with contextlib.suppress(OSError):
+                os.link(part, self.root / _INDEX)
+        finally:
+            part.unlink()
 
     def _clear(self, path: Path, *, folder: bool = False) -> None:
         """Move what is not a file (or no folder) out of a place that shall be one; a link is only a name, and goes."""

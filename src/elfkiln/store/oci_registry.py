@@ -45,6 +45,10 @@ class NotThere(Differs):
     """A manifest or blob that the registry does not have."""
 
 
+class Unanswered(Differs):
+    """A registry that cannot be reached, or that says it fails: another may do."""
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
     """What a registry answered: status, headers (names in lower case), and the body that was read of it."""
@@ -294,7 +298,7 @@ class OciRegistry:
             except _Cut as cut:
                 if tries == 1:
                     raise
-                last, status, pause = Differs(f"{self._named}: {cut}; run again"), 0, None
+                last, status, pause = Unanswered(f"{self._named}: {cut}; run again"), 0, None
             if status and status not in _AGAIN:
                 break
             if attempt < tries - 1:
@@ -434,7 +438,8 @@ class OciRegistry:
             return NotThere(f"{line}; check the repository's name")
         if status == 405:
             return Refused(f"{line}; the registry does not take this")
-        return Differs(f"{line}; run again, what arrived stays")
+        kind = Unanswered if status >= 500 else Differs
+        return kind(f"{line}; run again, what arrived stays")
 
 
 _ACTIONS = {"pull": "pull", "push": "pull,push"}

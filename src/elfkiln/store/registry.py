@@ -30,6 +30,7 @@ _TRIES = 5
 _DIGESTS = ("elf", "recipe", "manifest", "design")
 _FIELDS = frozenset((*_DIGESTS, "size", "columns"))
 _SEALED = "sealed"
+_MIRRORS = "mirrors"
 _GEOMETRY = re.compile(r"([1-9][0-9]{0,8})x([1-9][0-9]{0,8})", re.ASCII)
 
 
@@ -51,13 +52,14 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Registry:
-    """All entries, by target and then by key, and why names were retired or changed.
+    """All entries, by target and then by key, why names were retired or changed, and the mirrors to fetch from.
 
     A key is an artifact name, or `<model>/<file>` for a sealed ELF, whose file name is the same in every model.
     """
 
     targets: Mapping[str, Mapping[str, Entry]]
     reasons: Reasons = field(default_factory=Reasons)
+    mirrors: tuple[str, ...] = ()
 
     def entries(self, target: str) -> Mapping[str, Entry]:
         """Return a target's entries by key; empty when it has none."""
@@ -118,9 +120,11 @@ def parse_registry(text: str, where: str, *, clashes: bool = False) -> Registry:
     top["schema"].choice((SCHEMA,))
     targets = top["targets"].table()
     # Whoever writes the file anew would lose a section it does not know.
-    top.table(("schema", "targets", RETIRED, CHANGED), (RETIRED, CHANGED))
+    top.table(("schema", "targets", RETIRED, CHANGED, _MIRRORS), (RETIRED, CHANGED, _MIRRORS))
     entries = {target: _read_target(where, target, rows) for target, rows in targets.items()}
-    registry = Registry(entries, read_reasons(top))
+    mirrors = top[_MIRRORS]
+    named = () if mirrors.absent else tuple(item.text() for item in mirrors.items())
+    registry = Registry(entries, read_reasons(top), named)
     if not clashes:
         check_clashes(registry)
     return registry
@@ -162,6 +166,8 @@ def _read_sealed(value: Value) -> tuple[tuple[int, int], ...]:
 def dump_registry(registry: Registry) -> bytes:
     """Return the file's bytes: sorted, one field a line, so that a diff shows what changed."""
     table: dict[str, Any] = {"schema": SCHEMA, "targets": {}} | registry.reasons.tables()
+    if registry.mirrors:
+        table[_MIRRORS] = list(registry.mirrors)
     for target, entries in sorted(registry.targets.items()):
         table["targets"][target] = {key: _entry_table(entry) for key, entry in sorted(entries.items())}
     head = "# Names to digests, by target. Written by `doit elfs`; read by check-missing, lookup and install.\n"

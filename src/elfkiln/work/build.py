@@ -28,6 +28,7 @@ from elfkiln.store.registry import Entry, load_registry, register
 from elfkiln.targets.target import Builder, Inputs, Say, headline_of, silent
 from elfkiln.work.fast_elfs import nothing_to_do
 from elfkiln.work.jobs import Failure, Job, plan_jobs, registry_key
+from elfkiln.work.mirrors import Mirrors, OpenMirrors
 from elfkiln.work.progress import Progress
 from elfkiln.work.recipes import Memo
 
@@ -36,7 +37,7 @@ from elfkiln.work.recipes import Memo
 class BuildReport:
     """What a build came to: names and recipes asked for, and the keys by what happened to them.
 
-    `registered` were stored already and are registered now, under a new name or again.
+    `registered` were stored already and are registered now, under a new name or again; `fetched` came from a mirror.
     """
 
     target: str
@@ -47,6 +48,7 @@ class BuildReport:
     registered: tuple[str, ...]
     up_to_date: tuple[str, ...]
     failures: tuple[Failure, ...]
+    fetched: tuple[str, ...] = ()
 
     @property
     def exit_code(self) -> int:
@@ -61,6 +63,7 @@ class BuildReport:
             "names": self.names,
             "recipes": self.recipes,
             "built": list(self.built),
+            "fetched": list(self.fetched),
             "registered": list(self.registered),
             "up_to_date": list(self.up_to_date),
             "failed": [{"name": failure.key, "reason": failure.reason} for failure in self.failures],
@@ -68,10 +71,12 @@ class BuildReport:
 
     def summary(self) -> str:
         """Return the closing line."""
-        if not (self.failures or self.built or self.registered):
+        if not (self.failures or self.built or self.registered or self.fetched):
             return nothing_to_do(self.names, self.recipes)
         head = f"{self.names} names, {self.recipes} recipes"
         counts = [f"{len(self.built)} built and registered"]
+        if self.fetched:
+            counts.append(f"{len(self.fetched)} fetched from mirrors and registered")
         if self.registered:
             counts.append(f"{len(self.registered)} registered from the store")
         counts.append(f"{len(self.up_to_date)} up to date")
@@ -88,11 +93,13 @@ def build_elfs(
     jobs: int | None = None,
     rebuild: bool = False,
     progress: Progress | None = None,
+    mirrors: Mirrors | None = None,
 ) -> BuildReport:
     """Build, check and register every ELF that the requirement sets ask for.
 
     `jobs` recipes are built at once (default: the number of processors). `rebuild` builds also what is up to date,
-    so that its digest is compared with the registered one. A failure stops nobody else. Raises nothing for a failed
+    so that its digest is compared with the registered one. What a mirror has is fetched and not built (but for
+    `rebuild`). A failure stops nobody else. Raises nothing for a failed
     recipe: the report lists it.
     """
     show = progress or Progress.silent()
@@ -101,7 +108,8 @@ def build_elfs(
     todo, refused = plan_jobs(project, builder, sets)
     names = sum(len(job.wanted) for job in todo) + len(refused)
     store = Store(project.store)
-    run = _Run(project, builder, store, rebuild, show, registered, store.refs())
+    opened = mirrors.opened() if mirrors is not None and mirrors.addresses and not rebuild else None
+    run = _Run(project, builder, store, rebuild, show, registered, store.refs(), opened)
     todo, conflicts = _without_conflicts(project, todo, registered)
     for failure in (*refused, *conflicts):
         show.failed(failure.key, failure.reason)
@@ -121,6 +129,7 @@ def build_elfs(
         tuple(sorted(run.admitted)),
         tuple(sorted(run.up_to_date)),
         tuple(sorted(run.failures, key=lambda failure: failure.key)),
+        tuple(sorted(run.fetched)),
     )
     show.close(report.summary(), [(failure.key, failure.reason) for failure in report.failures])
     return report
@@ -170,7 +179,9 @@ class _Run:
     progress: Progress
     registered: Mapping[str, Entry]
     refs: Container[str]
+    mirrors: OpenMirrors | None = None
     built: list[str] = field(default_factory=list)
+    fetched: list[str] = field(default_factory=list)
     admitted: list[str] = field(default_factory=list)
     up_to_date: list[str] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
@@ -198,7 +209,13 @@ class _Run:
 
     def _tell_the_unfinished(self, todo: tuple[Job, ...]) -> None:
         """Whatever ended the run early: a name without an outcome is a failure, never a silent success."""
-        told = {*self.built, *self.admitted, *self.up_to_date, *(failure.key for failure in self.failures)}
+        told = {
+            *self.built,
+            *self.fetched,
+            *self.admitted,
+            *self.up_to_date,
+            *(failure.key for failure in self.failures),
+        }
         for job in todo:
             if any(key not in told for key, _ in job.wanted):
                 self._fail(job, BuildFailed("not built: the run ended before its turn; run again"))
@@ -254,9 +271,14 @@ class _Run:
         """Build one recipe and register its names; returns True always, failures are in the report."""
         try:
             self.progress.begin(job.title)
-            accept = partial(self._accept, job)
             found = obtain(
-                self.project, self.builder, job, rebuild=self.rebuild, registered=self.registered, accept=accept
+                self.project,
+                self.builder,
+                job,
+                rebuild=self.rebuild,
+                registered=self.registered,
+                mirrors=self.mirrors,
+                accept=partial(self._accept, job),
             )
             self.progress.done(job.title, built=found.built, notes=job.generator.notes if found.built else ())
         except ElfkilnError as error:
@@ -270,7 +292,10 @@ class _Run:
 
     def _accept(self, job: Job, found: Obtained) -> None:
         """Register what was obtained, unless all its names are."""
-        if found.built:
+        if found.fetched:
+            self._register(job, found.artifact)
+            self.fetched += [key for key, _ in job.wanted]
+        elif found.built:
             self._register(job, found.artifact)
             self.built += [key for key, _ in job.wanted]
         elif self._registered(job, found.artifact.recipe):
@@ -284,31 +309,36 @@ class _Run:
         self.admitted += [key for key, _ in job.wanted]
 
     def _register(self, job: Job, artifact: Artifact) -> None:
-        entries = {
-            key: Entry(
-                artifact.elf,
-                artifact.size,
-                artifact.recipe,
-                artifact.manifest,
-                artifact.design,
-                requirement.columns,
-                tuple(sorted(requirement.sealed)),
-            )
-            for key, requirement in job.wanted
-        }
-        register(self.project.registry_file, self.builder.pin.name, entries)
+        register(self.project.registry_file, self.builder.pin.name, _entries(job, artifact))
 
     def _fail(self, job: Job, error: ElfkilnError) -> None:
         self.failures += [Failure(key, str(error), error.exit_code) for key, _ in job.wanted]
         self.progress.failed(job.title, str(error))
 
 
+def _entries(job: Job, artifact: Artifact) -> dict[str, Entry]:
+    """Return the registry's entry of every name of a job, which an artifact shall stand for."""
+    return {
+        key: Entry(
+            artifact.elf,
+            artifact.size,
+            artifact.recipe,
+            artifact.manifest,
+            artifact.design,
+            requirement.columns,
+            tuple(sorted(requirement.sealed)),
+        )
+        for key, requirement in job.wanted
+    }
+
+
 @dataclass(frozen=True, slots=True)
 class Obtained:
-    """An artifact of the store, and whether it was built for the asking."""
+    """An artifact of the store, and whether it was built for the asking, or fetched from a mirror."""
 
     artifact: Artifact
     built: bool
+    fetched: bool = False
 
 
 def obtain(
@@ -319,9 +349,12 @@ def obtain(
     rebuild: bool = False,
     registered: Mapping[str, Entry] = MappingProxyType({}),
     say: Say = silent,
+    mirrors: OpenMirrors | None = None,
     accept: Callable[[Obtained], None] | None = None,
 ) -> Obtained:
     """Return the job's artifact: the stored one if its bytes verify, else a fresh one, stored but not registered.
+
+    What a mirror has is not built.
 
     The ELF is made in a private folder, from sources that are read once, and checked against every name before it
     enters the store; so is its digest, where `registered` has the recipe. A lock per recipe lets one process build
@@ -346,6 +379,10 @@ def obtain(
                     refuse_drift(job, known.recipe, known.elf, registered)
                     check_names(builder, job, store.path(known.elf))
                     return _accepted(Obtained(known, built=False), accept)
+                if mirrors is not None:
+                    fetched = _substitute(project, builder, job, recipe.digest, registered, mirrors)
+                    if fetched is not None:
+                        return _accepted(Obtained(fetched, built=False, fetched=True), accept)
         if folder is None or inputs is None:
             folder = stack.enter_context(private_folder(build_parent(project.work)))
             inputs = memo.tell(job.generator, folder, say)
@@ -375,6 +412,29 @@ def obtain(
 def _accepted(found: Obtained, accept: Callable[[Obtained], None] | None) -> Obtained:
     if accept is not None:
         accept(found)
+    return found
+
+
+def _substitute(
+    project: Project,
+    builder: Builder,
+    job: Job,
+    recipe: str,
+    registered: Mapping[str, Entry],
+    mirrors: OpenMirrors,
+) -> Artifact | None:
+    """Return the artifact of a recipe from a mirror, checked as a fresh build is; `Differs` where one must be had."""
+
+    def entries(artifact: Artifact) -> dict[str, Entry]:
+        refuse_drift(job, artifact.recipe, artifact.elf, registered)
+        return _entries(job, artifact)
+
+    def check(store: Store, artifact: Artifact) -> None:
+        check_names(builder, job, store.path(artifact.elf))
+
+    found = mirrors.fetch(project, builder.pin.name, recipe, entries, check)
+    if found is None and mirrors.mirrors.must_hit:
+        raise Differs(mirrors.why_not(recipe))
     return found
 
 

@@ -8,7 +8,7 @@ passed nothing bears a name.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, Any, Protocol
 
@@ -62,11 +62,17 @@ def take_blob(store: Store, source: Source, digest: str, size: int) -> bool:
 
 
 def take_artifact(
-    store: Store, source: Source, target: str, manifest: bytes, names: Mapping[str, Entry]
+    store: Store,
+    source: Source,
+    target: str,
+    manifest: bytes,
+    names: Mapping[str, Entry],
+    check: Callable[[Store, Artifact], None] | None = None,
 ) -> tuple[Artifact, int]:
     """Bring the blobs of a manifest's artifact into the store, not the manifest; return it and how many came.
 
-    `names` are the registry keys it shall bear, each with the entry that says so. Raises `Differs` when the manifest,
+    `names` are the registry keys it shall bear, each with the entry that says so; `check` opens the ELF (default: the
+    target's reader, as `check_elf` does). Raises `Differs` when the manifest,
     a blob or the ELF is not what an entry says, and when the ELF is of another target or geometry.
     """
     digest = sha256_hex(manifest)
@@ -78,7 +84,10 @@ def take_artifact(
     came = 0
     for one in (table["config"], *table["layers"]):
         came += take_blob(store, source, parse_digest(one["digest"]), int(one["size"]))
-    check_elf(store, target, artifact, names)
+    if check is None:
+        check_elf(store, target, artifact, names)
+    else:
+        check(store, artifact)
     return artifact, came
 
 
