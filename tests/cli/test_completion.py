@@ -42,7 +42,7 @@ def here(project, stand_in, tmp_path, monkeypatch):
         (["check-missing", "layout=p"], ["layout=pb16i"]),
         (["check-missing", "pmode="], []),
         (["plan", "decode="], ["decode=false", "decode=true"]),
-        (["elfs", "-"], ["--help", "--json", "--rebuild", "-n"]),
+        (["elfs", "-"], ["--help", "--json", "--must-hit", "--no-substitute", "--plain-http", "--rebuild", "-n"]),
         (["toolchain", "st"], ["status"]),
         (["completion", ""], ["bash", "fish", "zsh"]),
         (["diff", "ti"], ["tiny"]),
