@@ -15,7 +15,7 @@ import pytest
 
 from elfkiln.errors import Differs, Refused
 from elfkiln.io import files
-from elfkiln.store.blobs import Descriptor, Store, check_digest, parse_digest
+from elfkiln.store.blobs import MANIFEST_TYPE, Descriptor, Store, check_digest, parse_digest
 from manifests import add_manifest
 from projects import CHECKOUT
 
@@ -204,7 +204,12 @@ def test_kill_9_at_any_moment_leaves_only_whole_things(tmp_path):
 def test_the_first_manifest_of_a_new_store_is_not_taken_for_a_lost_index(tmp_path, capsys):
     """Between a manifest's bytes and its name another thread or process may ask for the index."""
     store = Store(tmp_path / "store")
-    manifest = {"schemaVersion": 2, "mediaType": MANIFEST_TYPE, "config": {"digest": f"sha256:{'0' * 64}"}, "layers": []}
+    manifest = {
+        "schemaVersion": 2,
+        "mediaType": MANIFEST_TYPE,
+        "config": {"digest": f"sha256:{'0' * 64}"},
+        "layers": [],
+    }
     digest = store.add_bytes(json.dumps(manifest).encode())
     assert store.refs() == {}
     store.name_manifest("it", digest)

@@ -13,12 +13,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from elfkiln.errors import Differs, ElfkilnError, Refused
-from elfkiln.io.canonical import sha256_hex
+from elfkiln.errors import ElfkilnError, Refused
 from elfkiln.io.terminal import tell
 from elfkiln.project import Project
-from elfkiln.store.artifacts import Artifact, artifact_of
-from elfkiln.store.blobs import MANIFEST_TYPE, Descriptor, Store
+from elfkiln.store.artifacts import Artifact
+from elfkiln.store.blobs import Store
 from elfkiln.store.oci_address import OciAddress
 from elfkiln.store.registry import Entry, load_registry
 
@@ -135,33 +134,17 @@ class OpenMirrors:
         entries: Callable[[Artifact], Mapping[str, Entry]],
         check: Check | None,
     ) -> Artifact | None:
-        from elfkiln.store.model_index import recipe_tag
-        from elfkiln.store.oci_registry import NotThere
-        from elfkiln.work.pull import RegistrySource
-        from elfkiln.work.take_artifact import manifest_table, name_artifact, take_artifact
-        from elfkiln.work.take_set import take_referrers
+        from elfkiln.work.pull import fetch_artifact
 
-        try:
-            manifest, _ = client.get_manifest(recipe_tag(recipe), accept=(MANIFEST_TYPE,))
-        except NotThere:
-            return None
-        store = Store(project.store)
-        digest = sha256_hex(manifest)
-        artifact = artifact_of(manifest_table(manifest), Descriptor(MANIFEST_TYPE, digest, len(manifest)))
-        if artifact.recipe != recipe:
-            raise Differs(f"under {recipe_tag(recipe)} it has the artifact of recipe {artifact.recipe}")
-        names = entries(artifact)
-        with store.in_use():
-            take_artifact(store, client, target, manifest, names, check)
-            take_referrers(store, RegistrySource(client), digest)
+        def accept(names: Mapping[str, Entry]) -> None:
             if self.mirrors.policy is not None:
                 from elfkiln.work.lookup import Found
                 from elfkiln.work.trust import require_signed
 
                 rows = [Found(target, key, key, entry) for key, entry in names.items()]
                 require_signed(project, target, rows, self.mirrors.policy)
-            name_artifact(store, artifact, manifest)
-        return artifact
+
+        return fetch_artifact(Store(project.store), client, target, recipe, entries, check=check, accept=accept)
 
 
 def fetch_missing(project: Project, target: str, rows: Iterable[Found], mirrors: Mirrors) -> tuple[str, ...]:
