@@ -119,6 +119,7 @@ FORM_RUNS = [
     ("predict", 0, ["predict", "model=tiny", "root={root}"]),
     ("predict", 0, ["predict", "--validate", "root={root}"]),
     ("plan", 0, ["plan", "--from-config", "{world}/dense"]),
+    ("site", 0, ["site", "out={world}/site", "root={root}"]),
     ("draw", 0, ["draw", QKV, "out={world}/qkv.svg", "root={root}"]),
     ("inspect", 0, ["inspect", "{world}/model/kernels/" + QKV]),
     ("inspect", 1, ["inspect", "{world}/a.log"]),

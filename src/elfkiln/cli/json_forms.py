@@ -277,6 +277,7 @@ FORMS: dict[str, tuple[Form, ...]] = {
         },
         {"*": [_PREDICTION]},
     ),
+    "site": ({"out": "text", "files": "count", "pages": "count", "bytes": "count"},),
     "draw": ({"design": "text", "out": "text|null", "bytes": "count"},),
     "plan": (
         {"file": "text", "notes": ["text"], "layers": "count", "layout": "text", "gate_up": "text", "names": "count"},

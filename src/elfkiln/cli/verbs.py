@@ -183,6 +183,12 @@ VERBS: dict[str, Verb] = {
         ),
         ("draw full_i8_QKV_K5120_N14336_b8.elf out=qkv.svg",),
     ),
+    "site": Verb(
+        "site",
+        "write the catalogue, a static site of names, models, recipes, designs and docs/, to a folder",
+        Spec(keys={"out": "the folder to write, one of its own (default: out/site)"} | ROOT),
+        ("site", "site out=/srv/www/kernels"),
+    ),
     "plan": Verb(
         "plan",
         "write the plan.json of a model folder, or the role table of a config.json; or check the one there is",

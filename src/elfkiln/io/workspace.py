@@ -100,16 +100,17 @@ def private_folder(parent: Path, prefix: str = BUILD) -> Iterator[Path]:
                 os.unlink(f"{folder}{_LOCK}")
 
 
-def sweep(*parents: Path) -> int:
+def sweep(*parents: Path, begins: tuple[str, ...] = (BUILD, PART)) -> int:
     """Remove what killed processes left in folders of ours: private folders, their locks, unfinished files.
 
-    What a living process has stays, and so does everything of another name. Returns how many things went; a folder
+    What a living process has stays, and so does everything of another name; in a folder of somebody's `begins` says
+    how the names of our private folders begin there. Returns how many things went; a folder
     that is absent or cannot be read has nothing to sweep.
     """
     gone = sweep_files(*parents)
     for parent in parents:
         for entry in _entries(parent):
-            if not entry.name.startswith((BUILD, PART)):
+            if not entry.name.startswith(begins):
                 continue
             if entry.is_dir(follow_symlinks=False):
                 gone += _sweep_folder(Path(entry.path))

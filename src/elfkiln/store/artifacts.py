@@ -157,12 +157,32 @@ def recipe_table(store: Store, recipe_digest: str) -> Mapping[str, Any] | None:
 
 def read_log(store: Store, recipe_digest: str) -> str | None:
     """Return the log of the build that made a recipe's artifact, None when the store has none."""
-    return _record_layer(store, recipe_digest, LOG_TYPE)
+    return read_records(store, (recipe_digest,))[recipe_digest].log
 
 
 def read_generator(store: Store, recipe_digest: str) -> str | None:
     """Return the rendered generator a recipe's artifact was built from, None when the store has none."""
-    return _record_layer(store, recipe_digest, GENERATOR_TYPE)
+    return read_records(store, (recipe_digest,))[recipe_digest].generator
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What led to an artifact: the build's log and the rendered generator, None where the store has none."""
+
+    log: str | None
+    generator: str | None
+
+
+def read_records(store: Store, recipe_digests: Iterable[str]) -> dict[str, Record]:
+    """Return the records of recipes' builds by recipe digest; the store's index is read once."""
+    refs = store.refs()
+    return {
+        digest: Record(
+            _record_layer(store, refs.get(log_ref(digest)), LOG_TYPE),
+            _record_layer(store, refs.get(log_ref(digest)), GENERATOR_TYPE),
+        )
+        for digest in recipe_digests
+    }
 
 
 def designs_by_generator(store: Store) -> dict[str, str]:
@@ -181,8 +201,7 @@ def designs_by_generator(store: Store) -> dict[str, str]:
     return found
 
 
-def _record_layer(store: Store, recipe_digest: str, media_type: str) -> str | None:
-    descriptor = store.refs().get(log_ref(recipe_digest))
+def _record_layer(store: Store, descriptor: Descriptor | None, media_type: str) -> str | None:
     try:
         layers: Iterable[Mapping[str, Any]] = store.manifest(descriptor)["layers"] if descriptor else ()
         for layer in layers:

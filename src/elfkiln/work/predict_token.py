@@ -108,7 +108,7 @@ def predict_model(
     token (a mixture's chosen experts). Raises `Refused` for a name that cannot be rendered or followed.
     """
     names = tuple(_names(project, wanted))
-    return ModelPrediction(wanted.model, wanted.layout, names, tuple(_passes(names, head_bytes, experts)))
+    return ModelPrediction(wanted.model, wanted.layout, names, tuple(passes_of(names, head_bytes, experts)))
 
 
 def _names(project: Project, wanted: RequirementSet) -> Iterator[NamePrediction]:
@@ -143,7 +143,8 @@ def designs_of(project: Project, wanted: RequirementSet, needs: Iterable[Require
     return tuple(made[text] for text in texts)
 
 
-def _passes(names: tuple[NamePrediction, ...], head_bytes: int, experts: int) -> Iterator[Pass]:
+def passes_of(names: tuple[NamePrediction, ...], head_bytes: int, experts: int) -> Iterator[Pass]:
+    """Yield the passes that a set of names makes: a decoded token, and a prefill pass; arguments as `predict_model`."""
     head = head_bytes / constant("fabric-read").value
     row = constant("launch")
     launch = (row.value, row.low, row.high)
