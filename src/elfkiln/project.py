@@ -137,6 +137,11 @@ class Project:
         return self.out / "toolchains"
 
     @property
+    def generations(self) -> Path:
+        """What registry.yaml was after each run that changed it."""
+        return self.out / "generations"
+
+    @property
     def installs(self) -> Path:
         """Notes of the folders that were installed into."""
         return self.out / "installs"

@@ -129,6 +129,7 @@ FORM_RUNS = [
     ("completion", 0, ["completion", "bash"]),
     ("doctor", 0, ["doctor", "root={root}"]),
     ("registry", 0, ["registry", "check", "--against", "{root}/registry.yaml", "root={root}"]),
+    ("gc", 0, ["gc", "root={root}"]),
     ("fsck", 0, ["fsck", "root={root}"]),
     ("attestations", 0, ["attestations", QKV, "root={root}"]),
 ]

@@ -414,6 +414,22 @@ FORMS: dict[str, tuple[Form, ...]] = {
             "left": ["text"],
         },
     ),
+    "gc": (
+        {
+            "deleted": "flag",
+            "blobs": "count",
+            "bytes": "count",
+            "freed_bytes": "count",
+            "kept_blobs": "count",
+            "kept_bytes": "count",
+            "young": "count",
+            "generations": "count",
+            "swept": "count",
+            "damaged": "count",
+            "damaged_bytes": "count",
+            "loose": [{"name": "text", "what": "text", "bytes": "count", "shared": "flag"}],
+        },
+    ),
     "registry": (
         {
             "against": "text|null",

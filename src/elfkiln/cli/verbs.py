@@ -333,6 +333,22 @@ VERBS: dict[str, Verb] = {
         ("fsck", "fsck dir=/srv/models/bonsai", "fsck --repair from=oci://registry.example/kernels"),
         "something is corrupt; 3 something is missing; 4 something is unreferenced, and that is all",
     ),
+    "gc": Verb(
+        "gc",
+        "say what no registry.yaml of now or lately, plan, mirror or running build reaches; --delete frees it",
+        Spec(
+            keys=ROOT,
+            valued={
+                "--keep": "generations of registry.yaml whose artifacts are kept (default: 10)",
+                "--grace": "seconds for which what is new is left alone (default: 3600)",
+            },
+            flags={
+                "--delete": "free it (default: a dry run)",
+                "--damaged": "with --delete: also what fsck has set aside",
+            },
+        ),
+        ("gc", "gc --json", "gc --delete --keep 3"),
+    ),
     "registry": Verb(
         "registry",
         "check registry.yaml by itself, and that no name left it or changed its bytes without a reason (ACTION: check)",

@@ -272,8 +272,11 @@ class Store:
         """
         return self._entries()
 
-    def reindex(self, gone: Container[str] = ()) -> None:
-        """Write the index anew: without the manifests in `gone`, and with those that lie there and have no name."""
+    def reindex(self, gone: Container[str] = (), *, unnamed: bool = True) -> None:
+        """Write the index anew: without the manifests in `gone`, and with those that lie there and have no name.
+
+        Without `unnamed` these are not looked for, which takes reading every blob.
+        """
         from elfkiln.store.healing import entries_of_manifests
 
         with self.lock():
@@ -281,7 +284,7 @@ class Store:
             kept = [entry for entry in entries if entry.digest not in gone]
             named = {entry.digest for entry in kept}
             refs = {dict(entry.annotations).get(REF_NAME, "") for entry in kept}
-            for found in entries_of_manifests(self):
+            for found in entries_of_manifests(self) if unnamed else ():
                 if found.digest not in named and found.digest not in gone:
                     ref = dict(found.annotations).get(REF_NAME, "")
                     kept.append(found if ref not in refs else replace(found, annotations=_own_name(found.digest)))

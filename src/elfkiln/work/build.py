@@ -27,6 +27,7 @@ from elfkiln.store.recipe import Recipe, differing_inputs
 from elfkiln.store.registry import Entry, load_registry, register
 from elfkiln.targets.target import Builder, Inputs, Say, headline_of, silent
 from elfkiln.work.fast_elfs import nothing_to_do
+from elfkiln.work.generations import changing
 from elfkiln.work.jobs import Failure, Job, plan_jobs, registry_key
 from elfkiln.work.mirrors import Mirrors, OpenMirrors
 from elfkiln.work.progress import Progress
@@ -117,7 +118,8 @@ def build_elfs(
     try:
         if todo:
             sweep(project.work)
-            run.all(todo, jobs or os.cpu_count() or 1)
+            with changing(project, f"elfs target={builder.pin.name}"):
+                run.all(todo, jobs or os.cpu_count() or 1)
     finally:
         show.stop()
     report = BuildReport(

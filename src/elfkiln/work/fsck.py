@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypeVar
 
-from elfkiln.errors import EXIT_DIFFERS, EXIT_DONE, ElfkilnError, Refused
+from elfkiln.errors import EXIT_DIFFERS, EXIT_DONE, Differs, ElfkilnError, Refused
 from elfkiln.io.checked import is_sha256
 from elfkiln.io.reading import read_bytes, reason_of, sha256_of
 from elfkiln.project import Project
@@ -25,6 +25,7 @@ from elfkiln.store.blobs import Descriptor, Store
 from elfkiln.store.closure import Node, entry_digests, manifests_among, read_nodes
 from elfkiln.store.registry import Entry, Registry, load_registry
 from elfkiln.work.answers import ABSENT, HEADER, look_at, sealed_body
+from elfkiln.work.generations import damaged_files, registries_kept
 from elfkiln.work.install_folders import known_folders
 from elfkiln.work.kernels_lock import LOCK_NAME, read_kernels_lock
 from elfkiln.work.progress import Progress
@@ -353,7 +354,11 @@ class _Check:
 
     def _tell_unreferenced(self, nodes: Mapping[str, Node], snapshot: _Snapshot) -> None:
         try:
-            held = kept(self.project, nodes, [snapshot.registry or Registry({})])
+            registries = registries_kept(self.project, snapshot.registry or Registry({}))
+        except Differs:
+            return  # what they keep is not known; the damaged file is a finding of its own
+        try:
+            held = kept(self.project, nodes, registries)
         except Refused as error:
             self._found("corrupt", "toolchain.lock", str(error).removeprefix("toolchain.lock: "))
             return
@@ -382,7 +387,11 @@ class _Check:
         for path in bad:
             where = path.relative_to(self.project.root)
             self._found("corrupt", str(where), "not the bytes that were written; it only saves time", REPAIR)
-        return bad
+        past = damaged_files(self.project)
+        for path in past:
+            where = path.relative_to(self.project.root)
+            self._found("corrupt", str(where), "a generation of registry.yaml is damaged or not whole", REPAIR)
+        return bad + past
 
     def _look_at_folders(self, given: list[Path]) -> tuple[list[Path], list[Path]]:
         for folder in given:

@@ -80,7 +80,7 @@ class _Repair:
                         self.done.append(f"blob sha256:{digest}: moved to {self._shown(self.store.aside)}")
                 for path in damage.files:
                     self.store.set_file_aside(path)
-                    self.done.append(f"{self._shown(path)}: moved to {self._shown(self.store.aside)}; it is made anew")
+                    self.done.append(f"{self._shown(path)}: moved to {self._shown(self.store.aside)}")
                 self.store.reindex()
 
     def _shown(self, path: Path) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import Any
 
 from elfkiln.errors import ElfkilnError
@@ -21,12 +21,14 @@ from elfkiln.work.jobs import plan_jobs
 _RECIPE_LOCK = re.compile(r"([0-9a-f]{64})\.lock", re.ASCII)
 
 
-def kept(project: Project, nodes: Mapping[str, Node], registries: Iterable[Registry]) -> set[str]:
+def kept(
+    project: Project, nodes: Mapping[str, Node], registries: Iterable[Registry], young: Container[str] = ()
+) -> set[str]:
     """Return the digests of everything that is kept, whether the store has it or not.
 
     That is whatever some registries name, what toolchain.lock pins and the mirrors of its targets, the artifacts
-    whose recipes the plans come to or a running build is at, manifests of other tools, and all that these lead to.
-    Raises `Refused` for a toolchain.lock that cannot be read.
+    whose recipes the plans come to or a running build is at, manifests of other tools and `young` ones, and all that
+    these lead to. Raises `Refused` for a toolchain.lock that cannot be read.
     """
     lock = read_lock(project.lock_file)
     roots = {digest for pin in lock.targets.values() for digest in _pinned(pin.table)}
@@ -36,11 +38,8 @@ def kept(project: Project, nodes: Mapping[str, Node], registries: Iterable[Regis
     pins = {pin.digest for pin in lock.targets.values()}
     at_work = recipes_in_work(project)
     for node in nodes.values():
-        if (
-            foreign(node)
-            or (node.is_toolchain and node.config in pins)
-            or (node.is_artifact and node.config in at_work)
-        ):
+        pinned, built = node.is_toolchain and node.config in pins, node.is_artifact and node.config in at_work
+        if foreign(node) or pinned or built or node.digest in young:
             roots.add(node.digest)
     found = reached(nodes, roots)
     doubtful = [node for node in nodes.values() if node.is_artifact and node.digest not in found]

@@ -19,6 +19,7 @@ from elfkiln.store.artifacts import Artifact
 from elfkiln.store.blobs import Store, parse_digest, referrer_ref
 from elfkiln.store.model_index import ModelIndex, read_index
 from elfkiln.store.registry import Entry, load_registry, register
+from elfkiln.work.generations import changing
 from elfkiln.work.take_artifact import Source, manifest_table, name_artifact, take_artifact, take_blob
 
 AT_ONCE = 4
@@ -105,7 +106,8 @@ def take_set(project: Project, source: SetSource, data: bytes, where: str, accep
             accept(index)
         for artifact, manifest, _, _ in came:
             name_artifact(store, artifact, manifest)
-        registered = register_entries(project, index.target, index.entries)
+        with changing(project, f"took {index.model} target={index.target} from {where}"):
+            registered = register_entries(project, index.target, index.entries)
     return Taken(
         index.target,
         index.model,
