@@ -130,6 +130,9 @@ FORM_RUNS = [
     ("doctor", 0, ["doctor", "root={root}"]),
     ("registry", 0, ["registry", "check", "--against", "{root}/registry.yaml", "root={root}"]),
     ("gc", 0, ["gc", "root={root}"]),
+    ("generations", 0, ["generations", "root={root}"]),
+    ("rollback", 0, ["rollback", "1", "root={root}"]),
+    ("diff", 0, ["diff", "1", "1", "root={root}"]),
     ("fsck", 0, ["fsck", "root={root}"]),
     ("attestations", 0, ["attestations", QKV, "root={root}"]),
 ]

@@ -314,6 +314,15 @@ FORMS: dict[str, tuple[Form, ...]] = {
             "changed": [{"name": "text", "*": {"old": "text", "new": "text"}}],
             "notes": ["text"],
         },
+        # Two generations.
+        {
+            "old": "count",
+            "new": "count",
+            "same": "flag",
+            "gained": ["text"],
+            "lost": ["text"],
+            "changed": [{"name": "text", "fields": {"*": {"old": "text", "new": "text"}}}],
+        },
     ),
     "design": (
         {
@@ -430,6 +439,24 @@ FORMS: dict[str, tuple[Form, ...]] = {
             "loose": [{"name": "text", "what": "text", "bytes": "count", "shared": "flag"}],
         },
     ),
+    "generations": (
+        {
+            "current": "count|null",
+            "generations": [
+                {
+                    "number": "count",
+                    "what": "text",
+                    "time": "count",
+                    "registry": "sha256",
+                    "added": "count",
+                    "changed": "count",
+                    "dropped": "count",
+                }
+            ],
+            "damaged": ["text"],
+        },
+    ),
+    "rollback": ({"to": "count", "made": "count|null", "names": "count", "incomplete": ["text"]},),
     "registry": (
         {
             "against": "text|null",

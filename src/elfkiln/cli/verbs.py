@@ -222,9 +222,9 @@ VERBS: dict[str, Verb] = {
     ),
     "diff": Verb(
         "diff",
-        "compare what two plans or models ask for: names gained, lost and changed",
-        Spec(keys=TARGET | ROOT | ROLES, words=("PLAN1", "PLAN2")),
-        ("diff bonsai2-27b bonsai2-27b-pb16i", "diff old/plan.json new/plan.json"),
+        "compare what two plans or models ask for, or two generations have: names gained, lost and changed",
+        Spec(keys=TARGET | ROOT | ROLES, words=("PLAN1|GEN1", "PLAN2|GEN2")),
+        ("diff bonsai2-27b bonsai2-27b-pb16i", "diff old/plan.json new/plan.json", "diff 3 7"),
         "they differ",
     ),
     "design": Verb(
@@ -348,6 +348,20 @@ VERBS: dict[str, Verb] = {
             },
         ),
         ("gc", "gc --json", "gc --delete --keep 3"),
+    ),
+    "generations": Verb(
+        "generations",
+        "list what registry.yaml was after each run that changed it",
+        Spec(keys=ROOT),
+        ("generations", "generations --json"),
+        "a generation is damaged",
+    ),
+    "rollback": Verb(
+        "rollback",
+        "make registry.yaml what it was in a generation; that is a generation itself",
+        Spec(keys=ROOT, words=("GEN",)),
+        ("rollback 7",),
+        "the store lacks what some of its names stand for",
     ),
     "registry": Verb(
         "registry",

@@ -14,7 +14,7 @@ import os
 import re
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -111,17 +111,17 @@ def changing(project: Project, what: str) -> Iterator[None]:
 
     `what` says what was run. Where it cannot be kept that is said on standard error; the next change keeps it then.
     """
-    before = _registry_bytes(project)
+    before, begun = _registry_bytes(project), _last_number(project)
     try:
         yield
     finally:
         try:
-            _keep_change(project, what, before)
+            _keep_change(project, what, before, begun)
         except ElfkilnError as error:
             tell(f"elfkiln: registry.yaml changed and is not kept as a generation: {error}")
 
 
-def _keep_change(project: Project, what: str, before: bytes | None) -> None:
+def _keep_change(project: Project, what: str, before: bytes | None, begun: int) -> None:
     if _registry_bytes(project) == before:
         return
     with locked(project.generations / ".lock", "the list of generations"):
@@ -129,8 +129,9 @@ def _keep_change(project: Project, what: str, before: bytes | None) -> None:
             _append(project, FOUND, before)
         now = _registry_bytes(project)
         last = _latest(project)
-        # Another run may have kept it already, with what this one did.
-        if now is not None and (last is None or last.registry != sha256_hex(now)):
+        # Another run may have kept it meanwhile, with what this one did.
+        kept = last is not None and last.number > begun and last.registry == (sha256_hex(now) if now else "")
+        if now is not None and not kept:
             _append(project, what, now)
 
 
@@ -145,7 +146,7 @@ def _append(project: Project, what: str, data: bytes) -> None:
         counts = [0, 0, 0]
     digest = sha256_hex(data)
     write_atomic(_registry_path(project, digest), data)
-    number = max((number for number, _, _ in _records(project)), default=0) + 1
+    number = _last_number(project) + 1
     made = Generation(number, what, max(0, int(time.time())), digest, *counts)
     record = canonical_json({"schema": SCHEMA, **made.to_json()})
     write_atomic(project.generations / f"{number:06d}.{sha256_hex(record)}.json", record)
@@ -265,6 +266,68 @@ def difference(old: Registry, new: Registry) -> Difference:
 
 
 @dataclass(frozen=True, slots=True)
+class GenerationsDifference:
+    """What one generation has beyond another."""
+
+    old: int
+    new: int
+    difference: Difference
+
+    @property
+    def empty(self) -> bool:
+        """Whether they name the same things."""
+        return not any(self.difference.parts)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {
+            "old": self.old,
+            "new": self.new,
+            "same": self.empty,
+            "gained": [f"{target}/{key}" for target, key in self.difference.gained],
+            "lost": [f"{target}/{key}" for target, key in self.difference.lost],
+            "changed": [
+                {
+                    "name": f"{target}/{key}",
+                    "fields": {name: {"old": was, "new": now} for name, was, now in _fields(*pair)},
+                }
+                for target, key, *pair in self.difference.changed
+            ],
+        }
+
+    def lines(self) -> list[str]:
+        """Return the lines for a person."""
+        if self.empty:
+            return [f"generations {self.old} and {self.new} name the same artifacts"]
+        lines = [f"gained  {target}/{key}" for target, key in self.difference.gained]
+        lines += [f"lost  {target}/{key}" for target, key in self.difference.lost]
+        for target, key, *pair in self.difference.changed:
+            told = ", ".join(f"{name} {was[:19]} -> {now[:19]}" for name, was, now in _fields(*pair))
+            lines.append(f"changed {target}/{key}: {told}")
+        gained, changed, lost = map(len, self.difference.parts)
+        return [*lines, f"{gained} gained, {lost} lost, {changed} changed"]
+
+
+def compare_generations(project: Project, old: int, new: int) -> GenerationsDifference:
+    """Compare two generations by number; raises as `generation` and `registry_bytes_of` do."""
+    before, after = (registry_of(project, generation(project, number)) for number in (old, new))
+    return GenerationsDifference(old, new, difference(before, after))
+
+
+def _fields(was: Entry, now: Entry) -> Iterator[tuple[str, str, str]]:
+    for one in fields(Entry):
+        old, new = getattr(was, one.name), getattr(now, one.name)
+        if old != new:
+            yield one.name, _shown(old), _shown(new)
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, tuple):
+        return " ".join(f"{K}x{N}" for K, N in value) or "none"
+    return f"sha256:{value}" if isinstance(value, str) else str(value)
+
+
+@dataclass(frozen=True, slots=True)
 class RolledBack:
     """What a rollback did: to which generation, the one it made itself (None: nothing changed), and what is not whole.
 
@@ -314,6 +377,10 @@ def _records(project: Project) -> list[tuple[int, str, Path]]:
         return []
     matches = (_NAME.fullmatch(name) for name in names)
     return sorted((int(match[1]), match[2], project.generations / match[0]) for match in matches if match is not None)
+
+
+def _last_number(project: Project) -> int:
+    return max((number for number, _, _ in _records(project)), default=0)
 
 
 def _latest(project: Project) -> Generation | None:
