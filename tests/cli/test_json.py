@@ -50,6 +50,7 @@ def world(tmp_path_factory):
     project = make_project(folder / "project")
     report = build_elfs(project, builder_for(project, "sim"), [model_requirements(project, "tiny")])
     assert report.exit_code == 0
+    Store(make_project(folder / "loose").store).add_bytes(b"nothing names it")
     write_plan_file(folder / "one", plan_data())
     write_plan_file(folder / "two", plan_data(decode__enabled=False))
     (folder / "generator.py").write_text(render(project.root, DesignRequest(256, 768, 128, "_b8", 3)).text)
@@ -133,7 +134,7 @@ FORM_RUNS = [
     ("generations", 0, ["generations", "root={root}"]),
     ("rollback", 0, ["rollback", "1", "root={root}"]),
     ("diff", 0, ["diff", "1", "1", "root={root}"]),
-    ("fsck", 0, ["fsck", "root={root}"]),
+    ("fsck", 4, ["fsck", "root={world}/loose"]),
     ("attestations", 0, ["attestations", QKV, "root={root}"]),
 ]
 
