@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from elfkiln.engine.contract import Capabilities
 from elfkiln.errors import Differs, Refused
 from elfkiln.store.recipe import Step, make_recipe
+from elfkiln.targets.elf_bytes import describe
 from elfkiln.targets.target import Built, Inputs, Look, Sources, ToolchainState, silent
 
 MAGIC = b"MINI\n"
@@ -73,6 +74,7 @@ class MiniTarget:
     kinds = {"mini": "a mini ELF", "wrong-mini": "a mini ELF of another geometry"}  # noqa: RUF012
     has_wheels = False
     on_device = False
+    volatile = ()
 
     def builder(self, project, pin):
         """Return the builder."""
@@ -98,6 +100,10 @@ class MiniTarget:
         except Differs as error:
             return Look("mini", {}, "wrong-mini", str(error))
         return Look("mini", {"bytes": len(data)})
+
+    def difference(self, was, now):
+        """Know nothing of its insides."""
+        return describe(was, now)
 
     def state(self, project, pin):
         """Be there always."""

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
-import shutil
 from dataclasses import replace
 
 import pytest
@@ -13,8 +11,6 @@ from elfkiln.cli import main
 from elfkiln.design.reader import read_design
 from elfkiln.errors import Refused
 from elfkiln.hardware.timing import CONSTANTS, constant
-from elfkiln.models.catalogue import model_requirements
-from elfkiln.work.build import build_elfs
 from elfkiln.work.predict import predict_design
 from elfkiln.work.predict_baseline import compare_baseline, read_baseline, write_baseline
 from gemm_designs import Shape, panel_b8, panel_rm, v27
@@ -193,20 +189,6 @@ def test_launches_and_layers_of_a_model(project, capsys):
     assert decode["launch_seconds"] == pytest.approx(8 * 0.55e-3)
     twins = [one for one in model["names"] if one["name"].endswith("_m16.elf")]
     assert decode["designs_seconds"] == pytest.approx(sum(2 * one["sequences"][0]["seconds"] for one in twins))
-
-
-@pytest.mark.parametrize("verb", [["predict"], ["draw", "out=x.svg"]])
-def test_a_registered_name_whose_design_is_not_in_the_store_is_refused(project, stand_in, capsys, verb):
-    """As in a fresh clone. It is no "predicted time rose", which exit code 1 stands for."""
-    wanted = model_requirements(project, "tiny")
-    assert build_elfs(project, stand_in, [wanted]).exit_code == 0
-    shutil.rmtree(project.store)
-    name = wanted.requirements[0].file_name
-    assert main([verb[0], name, *verb[1:], f"root={project.root}"]) == 2
-    said = capsys.readouterr().err
-    assert re.fullmatch(
-        rf"elfkiln: {name}: its design: blob sha256:\w+ is not in the store; doit elfs brings it, or give a .*\n", said
-    )
 
 
 def test_a_file_beside_a_model_is_refused(project, capsys):

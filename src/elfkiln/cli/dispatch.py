@@ -7,11 +7,14 @@ from importlib import import_module
 from elfkiln.cli.arguments import parse
 from elfkiln.cli.verbs import VERBS, Verb
 from elfkiln.errors import EXIT_DIFFERS, EXIT_DONE, EXIT_REFUSED, ElfkilnError, Refused, did_you_mean, one_line
+from elfkiln.io import variation
 from elfkiln.io.terminal import tell
 
 
 def dispatch(words: list[str]) -> int:
     """Run `words[0]` with the rest as its arguments and return the exit code."""
+    # Builds of this process are nobody's reproduction, whatever the caller's environment says.
+    variation.drop()
     try:
         return _run(words)
     except ElfkilnError as error:

@@ -26,7 +26,7 @@ def run(arguments: Arguments) -> int:
     report = build_elfs(
         project,
         builder,
-        _sets(project, arguments, arguments.words),
+        sets_asked(project, arguments, arguments.words, "elfs"),
         jobs=job_count(arguments.valued.get("-n")),
         rebuild="--rebuild" in arguments.flags,
         progress=Progress.silent() if arguments.json else Progress.console(),
@@ -44,15 +44,16 @@ def run(arguments: Arguments) -> int:
 def states_of(arguments: Arguments, names: Sequence[str]) -> tuple[Explanation, ...]:
     """Return the state of every ELF asked for, or of those of these names; builds nothing."""
     project = project_of(arguments)
-    return explain_sets(project, builder_for(project, arguments.keys.get("target")), _sets(project, arguments, names))
+    sets = sets_asked(project, arguments, names, "elfs")
+    return explain_sets(project, builder_for(project, arguments.keys.get("target")), sets)
 
 
-def _sets(project: Project, arguments: Arguments, names: Sequence[str]) -> tuple[RequirementSet, ...]:
+def sets_asked(project: Project, arguments: Arguments, names: Sequence[str], verb: str) -> tuple[RequirementSet, ...]:
     """Return what the model or plan asks for, cut down to names where some are given; those may do without either."""
     if names and not {"model", "plan"} & arguments.keys.keys():
-        found = [find_requirement(project, name, "elfs") for name in names]
+        found = [find_requirement(project, name, verb) for name in names]
         return tuple(replace(wanted, requirements=(need,)) for wanted, need in found)
-    sets = sets_of(project, arguments, "elfs")
+    sets = sets_of(project, arguments, verb)
     return named_only(sets, names) if names else sets
 
 

@@ -29,6 +29,8 @@ _NAME = {
     "problem": "text|null",
 }
 _DIFFERENCE = {"field": "text", "*": "any"}
+# first_line: {"number", "was", "is"}, or null where there are no lines to compare.
+_CHANGE: dict[str, Form] = {"input": "text", "was": "text", "is": "text", "first_line": "any"}
 _PASS: dict[str, Form] = {
     "what": "text",
     "launches": "count",
@@ -128,6 +130,41 @@ FORMS: dict[str, tuple[Form, ...]] = {
             "failed": [{"name": "text", "reason": "text"}],
         },
     ),
+    "reproduce": (
+        {
+            "target": "text",
+            "conditions": {
+                "folder": "text",
+                "home": "text",
+                "tmpdir": "text",
+                "user": "text",
+                "locale": "text",
+                "timezone": "text",
+                "umask": "text",
+                "clock": "text|null",
+                "hash_seed": "count",
+                "jobs": "count",
+                "listing": "text",
+            },
+            "not_varied": ["text"],
+            "uncommitted": ["text"],
+            "rebuilt": "count",
+            "names": [
+                {
+                    "name": "text",
+                    "state": "text",
+                    "registered": "sha256|null",
+                    "rebuilt": "sha256|null",
+                    "reason": "text",
+                    "changes": [_CHANGE],
+                    "difference": ["text"],
+                    "causes": ["text"],
+                    "volatile": ["text"],
+                    "kept": "text|null",
+                }
+            ],
+        },
+    ),
     "check-missing": (
         {
             "schema": "text",
@@ -193,7 +230,7 @@ FORMS: dict[str, tuple[Form, ...]] = {
             "recipe": "sha256",
             "state": "text",
             "nearest": "sha256|null",
-            "changes": [{"input": "text", "was": "text", "is": "text"}],
+            "changes": [_CHANGE],
             "generator_diff": ["text"],
             "notes": ["text"],
         },

@@ -136,6 +136,19 @@ VERBS: dict[str, Verb] = {
         ),
         "a comparison failed",
     ),
+    "reproduce": Verb(
+        "reproduce",
+        "rebuild in a fresh folder under other conditions, compare every byte with the registry, name what differs",
+        Spec(
+            keys=SET | ROOT,
+            valued={"-n": "how many recipes are built at once (default: one more than there are processors)"},
+            flags={"--take": "take what came out the same into the store, as a build would"},
+            words=("NAME",),
+            optional_words=1,
+        ),
+        ("reproduce model=bonsai2-27b", "reproduce full_i8_QKV_K5120_N14336_b8.elf", "reproduce model=all -n 4"),
+        "something differs, or nothing was rebuilt",
+    ),
     "bench": Verb(
         "bench",
         "time a model's registered ELFs on the NPU, each only if it is right, beside the predicted times",

@@ -27,6 +27,7 @@ from typing import IO
 
 from elfkiln.errors import BuildFailed
 from elfkiln.io import keeper
+from elfkiln.io.variation import varied
 
 KEPT_BYTES = 256 * 1024
 """What is kept of a stream's beginning, and again of its end; a child may print any amount up to its limit."""
@@ -115,7 +116,7 @@ def run_child(
     started = time.monotonic()
     with contextlib.ExitStack() as stack:
         source = stack.enter_context(_standard_input(given))
-        line, out, err = _KEEPER.start(_request(words, cwd, environment, limits), source.fileno(), stack)
+        line, out, err = _KEEPER.start(_request(words, cwd, varied(environment), limits), source.fileno(), stack)
         output, errors = _Kept(whole=whole), _Kept(whole=False)
         watch = stack.enter_context(selectors.DefaultSelector())
         for stream, kept in ((out, output), (err, errors)):

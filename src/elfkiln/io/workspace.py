@@ -11,7 +11,6 @@ import fcntl
 import hashlib
 import os
 import re
-import secrets
 import shutil
 import stat
 import tempfile
@@ -24,6 +23,7 @@ from filelock import FileLock
 from elfkiln.errors import brief, refusal
 from elfkiln.io.files import PART, storage_refusal
 from elfkiln.io.locking import free_lock
+from elfkiln.io.variation import folder_token
 
 BUILD = "build-"
 """How the names of builds' private folders begin."""
@@ -80,9 +80,11 @@ def private_folder(parent: Path, prefix: str = BUILD) -> Iterator[Path]:
     `prefix` begins its name: `BUILD`, or `PART` and more where the folder is renamed into place when it is done. Raises
     `Refused` when it cannot be made.
     """
-    folder = parent / f"{prefix}{secrets.token_hex(8)}"
+    folder = parent / f"{prefix}{folder_token()}"
     try:
         parent.mkdir(parents=True, exist_ok=True)
+        while os.path.lexists(folder) or os.path.lexists(f"{folder}{_LOCK}"):
+            folder = parent / f"{prefix}{folder_token()}"
         # The lock before the folder: a sweep that sees the folder then always finds it held.
         guard = FileLock(f"{folder}{_LOCK}")
         guard.acquire()

@@ -18,6 +18,8 @@ from elfkiln.store.toolchain_lock import TargetPin
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from elfkiln.targets.elf_bytes import VolatileField
+
 
 Say = Callable[[str], None]
 """Takes the name of the phase a build is in: `run`, `design`, `lint`, `compile`, `link`, `check`."""
@@ -211,6 +213,15 @@ class Target(Protocol):
 
     def look(self, data: bytes, name: ArtifactName | str | None) -> Look | None:
         """Say what a file is and whether it is what the name (a text: a sealed ELF's) says; None: not one of its."""
+        ...
+
+    @property
+    def volatile(self) -> tuple[VolatileField, ...]:
+        """The bytes of its ELFs that may differ between two builds of one recipe, one by one; nothing else may."""
+        ...
+
+    def difference(self, was: bytes, now: bytes) -> tuple[str, ...]:
+        """Say, a line each, what differs between two files that should be one ELF; nothing for equal ones."""
         ...
 
     def state(self, project: Project, pin: TargetPin) -> ToolchainState:

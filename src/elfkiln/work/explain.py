@@ -193,10 +193,10 @@ def _changes(store: Store, near: Artifact, inputs: Inputs) -> Iterator[Change]:
     for name, was, now in differing:
         if was != now and (was, now) not in said:
             said.add((was, now))
-            yield Change(name, was, now, _first_line(store, was, blobs.get(now)))
+            yield Change(name, was, now, first_line(store, was, blobs.get(now)))
 
 
-def _first_line(store: Store, was: str, now: bytes | None) -> tuple[int, str, str] | None:
+def first_line(store: Store, was: str, now: bytes | None) -> tuple[int, str, str] | None:
     """Return number, old and new text of the first line that differs between a stored input and a new one."""
     if now is None or not re.fullmatch("[0-9a-f]{64}", was):
         return None

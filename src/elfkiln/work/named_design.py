@@ -6,7 +6,7 @@ from pathlib import Path
 
 from elfkiln.design.model import Design
 from elfkiln.design.reader import MAX_CHARACTERS, read_design
-from elfkiln.errors import Differs, Refused
+from elfkiln.errors import Refused
 from elfkiln.io.reading import read_text
 from elfkiln.project import Project
 from elfkiln.store.blobs import Store
@@ -17,18 +17,14 @@ def design_text(project: Project, target: str, text: str) -> str:
     """Return the generic MLIR that `text` names.
 
     A name ending in `.elf` is looked up in the registry of `target` and read from the store, its digest checked;
-    anything else is a file's path. Raises `Refused` when there is neither: a checkout that built nothing has names and
-    no designs.
+    anything else is a file's path. Raises `Refused` when there is neither.
     """
     if not text.endswith(".elf"):
         return read_text(text, limit=MAX_CHARACTERS, remedy="give the generic MLIR of a design")
     entry = load_registry(project.registry_file).entries(target).get(text)
     if entry is None:
         raise Refused(f"{text}: not registered for target {target}; build it with doit elfs, or give a DESIGN.mlir")
-    try:
-        return Store(project.store).read(entry.design).decode()
-    except Differs as error:
-        raise Refused(f"{text}: its design: {error}; doit elfs brings it, or give a DESIGN.mlir") from error
+    return Store(project.store).read(entry.design).decode()
 
 
 def named_design(project: Project, target: str, text: str) -> Design:

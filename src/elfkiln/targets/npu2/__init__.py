@@ -17,6 +17,7 @@ from elfkiln.targets.kinds import FULL, MAX_ELF_BYTES, MEANINGS, SIM
 from elfkiln.targets.target import Look, ToolchainState
 
 if TYPE_CHECKING:
+    from elfkiln.targets.elf_bytes import VolatileField
     from elfkiln.targets.npu2.full_elf import FullElf
     from elfkiln.targets.npu2.mirror import Mirror
     from elfkiln.targets.npu2.npu2_builder import NpuBuilder
@@ -60,6 +61,17 @@ class Npu2Target:
         from elfkiln.targets.npu2.full_elf_facts import look
 
         return look(data, name)
+
+    @property
+    def volatile(self) -> tuple[VolatileField, ...]:
+        """None: two builds of the pinned aiecc are equal to the byte, and the UID is made of the content."""
+        return ()
+
+    def difference(self, was: bytes, now: bytes) -> tuple[str, ...]:
+        """Say it down to the operation of a stream and the register it writes."""
+        from elfkiln.targets.npu2.full_elf.difference import describe_difference
+
+        return describe_difference(was, now)
 
     def state(self, project: Project, pin: TargetPin) -> ToolchainState:
         """Hash every file of the installed toolchain and of its mirror, which takes some seconds."""

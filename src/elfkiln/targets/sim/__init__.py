@@ -15,6 +15,7 @@ from elfkiln.targets.kinds import MALFORMED, MEANINGS, SIM, WRONG_GEOMETRY
 from elfkiln.targets.target import Look, ToolchainState
 
 if TYPE_CHECKING:
+    from elfkiln.targets.elf_bytes import VolatileField
     from elfkiln.targets.sim.sim_builder import SimBuilder
     from elfkiln.targets.sim.sim_elf import SimElf, SimElfInfo
 
@@ -56,6 +57,17 @@ class SimTarget:
         from elfkiln.targets.sim.sim_facts import look
 
         return look(data, name)
+
+    @property
+    def volatile(self) -> tuple[VolatileField, ...]:
+        """None: zig's output is reproducible to the byte."""
+        return ()
+
+    def difference(self, was: bytes, now: bytes) -> tuple[str, ...]:
+        """Say it by section and symbol."""
+        from elfkiln.targets.elf_bytes import describe
+
+        return describe(was, now)
 
     def state(self, project: Project, pin: TargetPin) -> ToolchainState:  # noqa: ARG002 the packages are Python's
         """Check versions, processor and the bytes of zig."""

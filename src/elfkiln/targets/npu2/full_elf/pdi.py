@@ -7,6 +7,7 @@ the configuration data object); the id codes are those of aiecc's BIF file.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from elfkiln.hardware.limits import WORD_BYTES
@@ -98,20 +99,43 @@ def _configuration(name: str, words: tuple[int, ...]) -> tuple[int, set[tuple[in
         raise bad(TRUNCATED, f"{name} CDO", expected=f"at most {len(words)} words", found=end)
     if any(words[end:]):
         raise bad(MALFORMED, f"{name} padding", expected="zeros", found="other words")
-    at, commands, tiles = _CDO_HEADER_WORDS, 0, set()
+    commands, tiles = 0, set()
+    for _, code, body in _commands(name, words, end):
+        address = address_of(code, body)
+        if address is not None:
+            tiles.add((address >> 25, address >> 20 & 0x1F))
+        commands += 1
+    return commands, tiles
+
+
+def _commands(name: str, words: tuple[int, ...], end: int) -> Iterator[tuple[int, int, tuple[int, ...]]]:
+    """Yield (its first word's place, code, words) of every command of a configuration up to word `end`."""
+    at = _CDO_HEADER_WORDS
     while at < end:
         code, count, body = words[at] & 0xFFFF, words[at] >> 16 & 0xFF, at + 1
         if count == _LONG and body < end:
             count, body = words[body], body + 1
         if body + count > end:
             raise bad(TRUNCATED, f"{name} command at word {at}", expected=f"up to word {end}", found=body + count)
-        address = None
-        if code in (_WRITE, _MASK_WRITE) and count:
-            address = words[body]
-        elif code == _DMA_WRITE and count > 1:
-            address = words[body + 1]
-        if address is not None:
-            tiles.add((address >> 25, address >> 20 & 0x1F))
-        commands += 1
+        yield at, code, words[body : body + count]
         at = body + count
-    return commands, tiles
+
+
+def address_of(code: int, body: tuple[int, ...]) -> int | None:
+    """Return the address a command of a configuration writes to, None for one that writes to none."""
+    if code in (_WRITE, _MASK_WRITE) and body:
+        return body[0]
+    return body[1] if code == _DMA_WRITE and len(body) > 1 else None
+
+
+def configuration_commands(data: bytes) -> tuple[tuple[int, tuple[int, ...]], ...]:
+    """Return (code, words) of every command of a PDI, in order; `BadElf` where `read_pdi` raises it."""
+    read_pdi(0, data)
+    words = struct.unpack(f"<{len(data) // WORD_BYTES}I", data)
+    table = words[_TABLE_AT : _TABLE_AT + _TABLE_WORDS]
+    found = []
+    for index in range(min(table[3], _MOST_HEADERS)):
+        partition = words[table[4] + index * _PARTITION_WORDS :][:_PARTITION_WORDS]
+        body = words[partition[8] : partition[8] + partition[2]]
+        found += [(code, told) for _, code, told in _commands("PDI", body, _CDO_HEADER_WORDS + body[3])]
+    return tuple(found)
