@@ -19,6 +19,8 @@ from elfkiln.work.build import build_elfs
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 SUPPORT = CHECKOUT / "tests" / "support"
+# Objects of the runtime and the microkernels, by the digest of all they are made of: no test needs to make them again.
+OBJECTS = CHECKOUT / "out" / "cache" / "test-objects"
 
 TINY_ROLES = """\
 schema: elfkiln-roles/1
@@ -49,7 +51,11 @@ def make_project(root: Path) -> Project:
     shutil.copy(CHECKOUT / "toolchain.lock", root / "toolchain.lock")
     (root / "plans" / "tiny").mkdir(parents=True)
     (root / "plans" / "tiny" / "roles.yaml").write_text(TINY_ROLES)
-    return Project(root)
+    project = Project(root)
+    OBJECTS.mkdir(parents=True, exist_ok=True)
+    project.cache.mkdir(parents=True)
+    (project.cache / "objects").symlink_to(OBJECTS)
+    return project
 
 
 @dataclass
