@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 from elfkiln.design.reader import parse_design_module, read_design
 from elfkiln.design.run_generator import run_generator
 from elfkiln.families.family import KernelObject
-from elfkiln.lint import lint
+from elfkiln.lint import budgets, lint
 from simulating import blocked, coordinates, mm_i8, packed_ternary, product
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "long-runs"
@@ -45,3 +46,86 @@ def test_it_multiplies(simulator, name, tmp_path):
         b = (b % 3 - 1).astype(np.int8)
     host = packed_ternary(b) if packed else b if name.startswith("rm") else blocked(b)
     assert np.array_equal(elf.run(a, host, np.full((M, N), -1, np.int32)), product(a, b))
+
+
+GOLDEN = Path(__file__).resolve().parents[2] / "golden"
+A, B, C = range(3)
+
+
+@cache
+def recorded(name):
+    return read_design((EXAMPLES / f"{name}.2026-08.generic.mlir").read_text())
+
+
+@pytest.fixture(scope="module")
+def rendered(tmp_path_factory):
+    """What the families render for 5120 x 14336, by layout."""
+    names = {"b8": "n1_blocked_128", "rm": "row_major_128", "pb16i": "pb16i_16"}
+    return {
+        layout: read_design(
+            run_generator((GOLDEN / f"{name}x5120x14336.py").read_text(), workdir=tmp_path_factory.mktemp(layout))
+        )
+        for layout, name in names.items()
+    }
+
+
+def tiles(design, column=None):
+    """Of every tile, or of a column's, what it uses: memory, channels, descriptors, locks."""
+    return {
+        (one.tile.col, one.tile.row): (
+            one.stack, sorted((stored.count, stored.bytes_each) for stored in one.stored),
+            one.s2mm, one.mm2s, one.descriptors, one.locks,
+        )
+        for one in budgets(design) if column is None or one.tile.col == column
+    }  # fmt: skip
+
+
+def walks(design, argument):
+    """Of every task on an argument, in order, the start of each of its runs and their length, in elements."""
+    found = []
+    for task in design.sequences[0].tasks:
+        if task.argument != argument:
+            continue
+        starts = np.array([task.offset])
+        run = 1
+        for size, stride in zip(task.sizes, task.strides, strict=True):
+            if stride == run == 1:
+                run = size
+            elif size > 1:
+                starts = (starts[:, None] + stride * np.arange(size)).ravel()
+        found.append((run, starts.tolist()))
+    return found
+
+
+def test_b8_is_the_design_that_the_real_compiler_took(rendered):
+    ours, real = rendered["b8"], recorded("b8_128_a_in_mem_tile")
+    assert tiles(ours) == tiles(real)
+    assert len(ours.links) == len(real.links) == 20
+    assert [walks(ours, argument) for argument in (A, B, C)] == [walks(real, argument) for argument in (A, B, C)]
+    assert len(ours.sequences[0].steps) == len(real.sequences[0].steps) == 561
+
+
+def test_rm_moves_b_and_c_as_the_real_compiler_took_them_and_a_as_b8(rendered):
+    ours, real = rendered["rm"], recorded("rm_128_panel")
+    assert tiles(ours) == tiles(recorded("b8_128_a_in_mem_tile"))
+    # Columns without a stream of A are as recorded, which takes A straight to the cores.
+    assert all(tiles(ours, column) == tiles(real, column) for column in range(4, 8))
+    assert walks(ours, A) == walks(rendered["b8"], A)
+    assert [walks(ours, argument) for argument in (B, C)] == [walks(real, argument) for argument in (B, C)]
+    assert {run for run, _ in walks(ours, B)} == {128}
+    assert len(ours.sequences[0].tasks) == len(real.sequences[0].tasks) == 280
+
+
+def test_pb16i_shares_its_tiles_as_the_real_compiler_took_it(rendered):
+    ours, real = rendered["pb16i"], recorded("pb16i_16_four_rows")
+    assert all(tiles(ours, column) == tiles(real, column) for column in range(1, 8))
+    # A goes through the first mem tile, which has one channel more each way for it, 2 objects of 16 x 512 and 4
+    # descriptors; the cores' tiles are as recorded.
+    mine, theirs = tiles(ours, 0), tiles(real, 0)
+    stack, stored, s2mm, mm2s, descriptors, locks = theirs.pop((0, 1))
+    more = sorted([*stored, (2, 16 * 512)])
+    assert mine.pop((0, 1)) == (stack, more, s2mm + 1, mm2s + 1, descriptors + 4, locks + 2)
+    assert mine == theirs
+    assert [walks(ours, argument) for argument in (B, C)] == [walks(real, argument) for argument in (B, C)]
+    assert {run for run, _ in walks(ours, A)} == {512}
+    assert len(ours.sequences[0].tasks) == len(real.sequences[0].tasks) == 238
