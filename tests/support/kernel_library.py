@@ -17,9 +17,8 @@ from numpy.typing import NDArray
 from elfkiln.errors import SimulationFailed, refusal
 from elfkiln.families.family import KernelObject
 from elfkiln.targets.sim.c_source import version_script
-from elfkiln.targets.sim.compiler import Compiler, Unit
+from elfkiln.targets.sim.compiler import Compiler, Unit, sim_sources
 from elfkiln.targets.sim.machine import SCALARS
-from elfkiln.targets.sim.make_elf import sim_sources
 from elfkiln.targets.sim.private_library import PrivateLibrary
 from elfkiln.targets.sim.zig_toolchain import SimToolchain
 
@@ -118,7 +117,7 @@ def build_kernel_library(
         Unit("cc", "table.c", (*toolchain.design_flags, "-Iruntime"), sources, {}, shared=False),
         *(compiler.kernel(kernel, read) for kernel in kernels),
     ]
-    path = compiler.link(list(map(compiler.compile, units)), version_script(_EXPORTS), "kernels.elf")
+    path = compiler.link(compiler.compile_all(units), version_script(_EXPORTS), "kernels.elf")
     return KernelLibrary(PrivateLibrary("microkernels", path.read_bytes()), entries)
 
 
@@ -158,4 +157,4 @@ def _raise(entry: str, said: bytes | None) -> None:
 
 def object_of(compiler: Compiler, kernel_root: Path, kernel: KernelObject) -> bytes:
     """Compile one microkernel of a folder and return its object."""
-    return compiler.compile(compiler.kernel(kernel, sim_sources(kernel_root, [kernel])))
+    return compiler.compile_all([compiler.kernel(kernel, sim_sources(kernel_root, [kernel]))])[0]

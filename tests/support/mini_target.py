@@ -21,6 +21,7 @@ class MiniBuilder:
     """Writes the magic word and the text."""
 
     pin: object
+    own_processes: bool = False
 
     def describe(self):
         """Return the tools' name."""

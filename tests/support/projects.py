@@ -4,8 +4,11 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
 import sys
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -63,8 +66,11 @@ class StandInBuilder:
     """A builder whose ELF is the generator's text: it needs no compiler, and can be told to fail."""
 
     pin: TargetPin
+    own_processes: bool = False
     fail_for: str = ""
     no_output_for: str = ""
+    killed_for: str = ""
+    hangs_in: str = ""
     suffix: bytes = b""
     built: list[str] = field(default_factory=list)
     source: str = "1" * 64
@@ -93,6 +99,11 @@ class StandInBuilder:
         self.built.append(text)
         if self.fail_for and self.fail_for in text:
             raise BuildFailed("the stand-in was told to fail")
+        if self.killed_for and self.killed_for in text:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if self.hangs_in:
+            Path(self.hangs_in, f"{os.getpid()}.pid").touch()
+            time.sleep(600)
         elf = workdir / "out.elf"
         if not (self.no_output_for and self.no_output_for in text):
             elf.write_bytes(b"\x7fELF" + text.encode() + self.suffix)
@@ -116,9 +127,8 @@ class StandInElf:
         assert not sealed or name is None
 
 
-def build_in_process(root, suffix):
+def build_in_process(root, suffix, **options):
     """Build the tiny model with a stand-in builder and exit with the code: the body of a child process."""
     project = Project(root)
-    builder = StandInBuilder(read_lock(project.lock_file).target())
-    builder.suffix = suffix
+    builder = StandInBuilder(read_lock(project.lock_file).target(), suffix=suffix, **options)
     sys.exit(build_elfs(project, builder, [model_requirements(project, "tiny")]).exit_code)

@@ -370,7 +370,7 @@ def test_a_fault_of_our_own_is_a_failure_not_a_silence(project, stand_in, monkey
 
 
 def test_a_run_that_ends_early_leaves_no_name_untold(project, stand_in, monkeypatch):
-    monkeypatch.setattr("elfkiln.work.build.ThreadPoolExecutor.map", lambda *_: ())
+    monkeypatch.setattr("elfkiln.work.build.do_here", lambda *_: (nothing for nothing in ()))
     report = elfs(project, stand_in)
     assert report.exit_code == 1
     assert len(report.failures) == TINY_NAMES
@@ -380,7 +380,7 @@ def test_an_interrupt_gives_the_terminal_back(project, stand_in, monkeypatch):
     stream = io.StringIO()
     show = Progress(stream, live=True)
 
-    def interrupt(_self, _todo, _jobs):
+    def interrupt(_self, _todo):
         show.start(1)
         show.begin("a.elf")
         raise KeyboardInterrupt

@@ -104,7 +104,7 @@ def read_design(text: str, *, name: str = "design") -> Design:
     `Refused` with one line for anything else than one whole module with one npu2 device.
     """
     with _refusals_of(name):
-        return _read(text)[0]
+        return _read(text)
 
 
 def read_for_lint(text: str, *, name: str = "design") -> Design:
@@ -139,11 +139,15 @@ def _refusals_of(name: str) -> Iterator[None]:
         raise Refused(f"{name}: {refused}") from None
 
 
-# A build runs a generator, lints the design, compiles it and notes its digest: each reads the same text.
+# Whoever runs a generator, lints its design and compiles it reads the same text.
 @lru_cache(maxsize=4)
-def _read(text: str) -> tuple[Design, str]:
-    module = _parse(text)
-    return _Reader().device(_only_device(module)), sha256_hex(canonical_text(module).encode())
+def _read(text: str) -> Design:
+    return design_of_module(_parse(text))
+
+
+def design_of_module(module: ModuleOp) -> Design:
+    """Return the design that a verified module holds; raises `Refused` for one that no `Design` can say."""
+    return _Reader().device(_only_device(module))
 
 
 def _parse(text: str) -> ModuleOp:
@@ -221,7 +225,7 @@ def design_digest(text: str, *, name: str = "design") -> str:
     Raises `Refused` as `read_design` does.
     """
     with _refusals_of(name):
-        return _read(text)[1]
+        return sha256_hex(canonical_text(_parse(text)).encode())
 
 
 def _refuse_other_text(text: str) -> None:

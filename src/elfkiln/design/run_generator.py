@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import math
+import os
+import pickle
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
+
+from xdsl.dialects.builtin import ModuleOp
 
 import elfkiln
-from elfkiln.design.reader import MAX_CHARACTERS, read_design
+from elfkiln.design import model
+from elfkiln.design.model import Design
+from elfkiln.design.reader import MAX_CHARACTERS, design_of_module, read_design
 from elfkiln.errors import BuildFailed, Refused, brief
+from elfkiln.io.canonical import sha256_hex
 from elfkiln.io.checked import Value
-from elfkiln.io.child import GIB, MIB, ChildRun, Limits, run_child
+from elfkiln.io.child import GIB, MIB, ChildRun, Limits, run_child, run_forked
 from elfkiln.io.complaint import complaint
 from elfkiln.io.files import storage_refusal
 from elfkiln.io.strict_json import read_strict_json
@@ -26,8 +36,10 @@ _START = (
     "import sys; sys.path.append(sys.argv.pop(1)); "
     "from elfkiln.design.iron_sim.__main__ import main; sys.exit(main(sys.argv[1:]))"
 )
+_PROGRAM = "generator.py"
 _REPORT = "report.json"
-_ENVIRONMENT = {"PYTHONHASHSEED": "0", "PYTHONUTF8": "1", "LC_ALL": "C.UTF-8", "TZ": "UTC"}
+_DESIGN = "design.pickle"
+ENVIRONMENT = {"PYTHONHASHSEED": "0", "PYTHONUTF8": "1", "LC_ALL": "C.UTF-8", "TZ": "UTC"}
 
 
 def run_generator(program: str, *, workdir: Path, timeout: float = SECONDS, name: str = "generator") -> str:
@@ -39,14 +51,26 @@ def run_generator(program: str, *, workdir: Path, timeout: float = SECONDS, name
     one line when the generator fails (with its line and the error), prints nothing or anything else than one design,
     runs too long, takes too much memory or room on the disk, or is killed.
     """
+    return design_of_generator(program, workdir=workdir, timeout=timeout, name=name)[0]
+
+
+def design_of_generator(
+    program: str, *, workdir: Path, timeout: float = SECONDS, name: str = "generator"
+) -> tuple[str, Design]:
+    """Run a generator as `run_generator` does, and return what it printed with the design that it is.
+
+    In a process that `prepare_to_fork` was called in, the child is a fork of it. It then hands over the design it
+    printed, which saves reading the text: what is printed was verified, and is compared by its digest.
+    """
     try:
         workdir.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix="generator-", dir=workdir, ignore_cleanup_errors=True) as folder:
             private = Path(folder)
-            (private / "generator.py").write_bytes(program.encode("utf-8", "surrogatepass"))
-            run = _run(private, timeout, name)
+            (private / _PROGRAM).write_bytes(program.encode("utf-8", "surrogatepass"))
+            run = (_forked if _may_fork else _run)(private, timeout, name)
             if run.exit_code:
                 raise BuildFailed(f"{name}: {_failure(private / _REPORT, run)}")
+            handed = _handed_over(private / _DESIGN, run.stdout) if _may_fork else None
     except OSError as error:
         raise storage_refusal(workdir, error) from error
     try:
@@ -57,11 +81,78 @@ def run_generator(program: str, *, workdir: Path, timeout: float = SECONDS, name
         ) from None
     if not output.strip():
         raise BuildFailed(f"{name}: ended without printing a module; a generator ends with print(ctx.module)")
+    if handed is not None:
+        return output, handed
     try:
-        read_design(output, name="its output")
+        return output, read_design(output, name="its output")
     except Refused as refused:
         raise BuildFailed(f"{name}: printed no design: {refused}") from None
-    return output
+
+
+_may_fork = False
+_path: list[str] = []
+
+
+def prepare_to_fork() -> None:
+    """Import what a generator needs, so that one can be run in a fork of this process.
+
+    For a process that has no threads and was started with the environment a generator has (`PYTHONHASHSEED` above all:
+    a program's sets are in the order that it decides).
+    """
+    global _may_fork
+    # This package comes last where a generator looks for modules.
+    root = str(Path(elfkiln.__file__).resolve().parents[1])
+    _path[:] = [*(entry for entry in sys.path if entry != root), root]
+    from elfkiln.design.iron_sim.__main__ import install_as_aie
+
+    assert os.environ.get("PYTHONHASHSEED") == ENVIRONMENT["PYTHONHASHSEED"]
+    install_as_aie()
+    _may_fork = True
+
+
+def _forked(folder: Path, timeout: float, name: str) -> ChildRun:
+    """Run `generator.py` of a folder in a fork of this process."""
+    return run_forked(_generate, name=name, cwd=folder, environment=ENVIRONMENT, limits=_limits(timeout))
+
+
+def _generate() -> int:
+    """Run the generator of the working folder, and hand over the design that it prints."""
+    from elfkiln.design.iron_sim import ir
+    from elfkiln.design.iron_sim.__main__ import main
+
+    sys.path[:] = _path
+    handed: list[tuple[str, Design]] = []
+
+    def listen(text: str, module: ModuleOp) -> None:
+        # What is wrong with a module is told from its text, as everywhere else.
+        with contextlib.suppress(Refused):
+            handed[:] = [(sha256_hex(f"{text}\n".encode()), design_of_module(module))]
+
+    ir.listeners.append(listen)
+    code = main([_PROGRAM, _REPORT])
+    if code == 0 and handed:
+        Path(_DESIGN).write_bytes(pickle.dumps(handed[0], protocol=pickle.HIGHEST_PROTOCOL))
+    return code
+
+
+def _handed_over(path: Path, printed: bytes) -> Design | None:
+    """Return the design a generator handed over, None when it printed anything else or handed over none."""
+    try:
+        digest, design = _DesignUnpickler(io.BytesIO(path.read_bytes())).load()
+    except (OSError, pickle.UnpicklingError, ValueError, TypeError, EOFError, AttributeError, IndexError):
+        return None
+    return design if isinstance(design, Design) and digest == sha256_hex(printed) else None
+
+
+class _DesignUnpickler(pickle.Unpickler):
+    """Reads values of `elfkiln.design.model` and of Python's plain types, and nothing else."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        """Return a class of the model."""
+        found = getattr(model, name, None)
+        if module != model.__name__ or not isinstance(found, type) or found.__module__ != module:
+            raise pickle.UnpicklingError(f"{module}.{name} is not a part of a design")
+        return found
 
 
 def _run(folder: Path, timeout: float, name: str) -> ChildRun:
@@ -69,13 +160,17 @@ def _run(folder: Path, timeout: float, name: str) -> ChildRun:
     root = str(Path(elfkiln.__file__).resolve().parents[1])
     # Not -I: it would ignore PYTHONHASHSEED. The environment has nothing else of Python's, and -P -s do the rest.
     return run_child(
-        [sys.executable, "-P", "-s", "-B", "-c", _START, root, "generator.py", _REPORT],
+        [sys.executable, "-P", "-s", "-B", "-c", _START, root, _PROGRAM, _REPORT],
         name=name,
         cwd=folder,
-        environment=_ENVIRONMENT,
-        limits=Limits(timeout, math.ceil(timeout), MEMORY_BYTES, FILE_BYTES, MAX_CHARACTERS, FOLDER_BYTES),
+        environment=ENVIRONMENT,
+        limits=_limits(timeout),
         whole=True,
     )
+
+
+def _limits(timeout: float) -> Limits:
+    return Limits(timeout, math.ceil(timeout), MEMORY_BYTES, FILE_BYTES, MAX_CHARACTERS, FOLDER_BYTES)
 
 
 def _failure(report: Path, run: ChildRun) -> str:

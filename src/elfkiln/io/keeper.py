@@ -24,6 +24,7 @@ import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
 PR_SET_PDEATHSIG = 1
@@ -58,15 +59,18 @@ def main() -> int:
             os.close(descriptor)
 
 
-def guard(control: int, *streams: int) -> None:
-    """Run one child and answer on `control`; `streams` become its standard input, output and error."""
+def guard(control: int, *streams: int, work: Callable[[], int] | None = None) -> None:
+    """Run one child and answer on `control`; `streams` become its standard input, output and error.
+
+    The child is the program asked for or, in a process that was forked for it, `work`, which returns its exit code.
+    """
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     for descriptor in (control, *streams):
         os.set_inheritable(descriptor, False)
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
     with socket.socket(fileno=control) as line:
         request = json.loads(_read(line, int.from_bytes(_read(line, LENGTH_BYTES), "big")))
-        child = _start(request, streams)
+        child = _start(request, streams, work)
         for descriptor in streams:
             os.close(descriptor)
         answer: dict[str, object] = {"failure": child} if isinstance(child, str) else {"status": _watch(child, line)}
@@ -84,18 +88,26 @@ def _read(line: socket.socket, length: int) -> bytes:
     return data
 
 
-def _start(request: dict[str, Any], streams: tuple[int, ...]) -> int | str:
+def _start(request: dict[str, Any], streams: tuple[int, ...], work: Callable[[], int] | None) -> int | str:
     """Fork the child and return its number, or why it could not be started."""
     told, tell = os.pipe()
     guardian = os.getpid()
     child = os.fork()
     if child == 0:
+        code = 127
         try:
-            _become(request, streams, guardian)
+            _enter(request, streams, guardian)
+            if work is None:
+                _become(request)
+            else:
+                os.close(told)
+                os.close(tell)
+                code = work()
         except BaseException as error:
-            os.write(tell, (getattr(error, "strerror", None) or str(error) or type(error).__name__).encode())
+            with contextlib.suppress(OSError):
+                os.write(tell, (getattr(error, "strerror", None) or str(error) or type(error).__name__).encode())
         finally:
-            os._exit(127)
+            os._exit(code)
     os.close(tell)
     with open(told, "rb") as stream:
         # Nothing but the end comes when the child became another program, which closed its end.
@@ -106,12 +118,10 @@ def _start(request: dict[str, Any], streams: tuple[int, ...]) -> int | str:
     return failure
 
 
-def _become(request: dict[str, Any], streams: tuple[int, ...], guardian: int) -> None:
-    """Turn this forked process into the child; texts come as Latin-1, which holds any bytes."""
+def _enter(request: dict[str, Any], streams: tuple[int, ...], guardian: int) -> None:
+    """Give this forked process the child's session, streams, folder and limits."""
     os.setsid()
-    _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != guardian:
-        os._exit(127)  # it died before its death could be followed
+    dies_with(guardian)
     for number, descriptor in enumerate(streams):
         os.dup2(descriptor, number)
     os.chdir(_bytes(request["cwd"]))
@@ -120,6 +130,10 @@ def _become(request: dict[str, Any], streams: tuple[int, ...], guardian: int) ->
     for number in (signal.SIGPIPE, signal.SIGXFSZ):
         # Python ignores these, and what is ignored stays ignored in a new program.
         signal.signal(number, signal.SIG_DFL)
+
+
+def _become(request: dict[str, Any]) -> None:
+    """Turn this process into the program; texts come as Latin-1, which holds any bytes."""
     words = [_bytes(word) for word in request["argv"]]
     os.execve(words[0], words, {_bytes(name): _bytes(value) for name, value in request["environment"].items()})
 
@@ -188,6 +202,13 @@ def _children() -> list[int]:
                 if stat.read().rpartition(b")")[2].split()[1] == own.encode():
                     found.append(int(name))
     return found
+
+
+def dies_with(parent: int) -> None:
+    """Let the kernel kill this process when its parent dies; for a fork of a process without threads."""
+    _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(127)  # it died before its death could be followed
 
 
 def _prctl(option: int, value: int) -> None:

@@ -37,6 +37,17 @@ def varied(environment: Mapping[str, str]) -> dict[str, str]:
     return {**environment, **json.loads(extra)} if extra else dict(environment)
 
 
+def reproducing() -> bool:
+    """Whether this process works for a reproduction, which varies what it was started with."""
+    return VARIABLE in os.environ
+
+
+def number_from(first: int) -> None:
+    """Let the numbers of private folders begin at `first`: processes that build together must not share them."""
+    global _numbers
+    _numbers = count(first)
+
+
 def folder_token() -> str:
     """Return what makes a private folder's name its own: 16 hex digits."""
     import secrets

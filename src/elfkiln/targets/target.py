@@ -73,6 +73,11 @@ class Builder(Protocol):
         """The target's section of toolchain.lock."""
         ...
 
+    @property
+    def own_processes(self) -> bool:
+        """Whether its builds take so long that each is worth a process of its own."""
+        ...
+
     def describe(self) -> str:
         """Return the tools by name and version, for the first line of a build."""
         ...

@@ -3,35 +3,35 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Container, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+import time
+from collections.abc import Container, Generator, Iterable, Mapping
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
-from functools import partial
-from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
-from elfkiln.errors import EXIT_DONE, EXIT_REFUSED, BuildFailed, Differs, ElfkilnError, brief
-from elfkiln.io.canonical import sha256_hex
-from elfkiln.io.files import refuse_other_kinds, space_refusal, storage_refusal
-from elfkiln.io.locking import locked
-from elfkiln.io.workspace import build_parent, private_folder, sweep
+from elfkiln.errors import EXIT_DIFFERS, EXIT_DONE, EXIT_REFUSED, ElfkilnError
+from elfkiln.io.files import refuse_other_kinds
+from elfkiln.io.terminal import tell
+from elfkiln.io.workspace import build_parent, sweep
 from elfkiln.models.catalogue import every_requirement
 from elfkiln.models.requirement import RequirementSet
 from elfkiln.project import Project
 from elfkiln.store.agreement import require_agreement
-from elfkiln.store.artifacts import Artifact, Made, find_artifact, put_artifact, recipe_ref
+from elfkiln.store.artifacts import Artifact, find_artifact, recipe_ref
 from elfkiln.store.blobs import Store
-from elfkiln.store.recipe import Recipe, differing_inputs
 from elfkiln.store.registry import Entry, load_registry, register
-from elfkiln.targets.target import Builder, Inputs, Say, headline_of, silent
+from elfkiln.targets.target import Builder, headline_of
 from elfkiln.work.fast_elfs import nothing_to_do
 from elfkiln.work.generations import changing
 from elfkiln.work.jobs import Failure, Job, plan_jobs, registry_key
-from elfkiln.work.mirrors import Mirrors, OpenMirrors
+from elfkiln.work.mirrors import Mirrors
+from elfkiln.work.obtain import Obtained, check_names, entries_of, refuse_drift
+from elfkiln.work.pool import Pool
 from elfkiln.work.progress import Progress
-from elfkiln.work.recipes import Memo
+from elfkiln.work.worker import Failed, Means, Message, Note, Phase, Task, do_here
+
+_WRITE_SECONDS = 0.5
+"""How long what is built may wait for being registered with others: registry.yaml is written as a whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +86,16 @@ class BuildReport:
         return f"{head}: {', '.join(counts)}"
 
 
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How a build is to be run; see `build_elfs`."""
+
+    jobs: int | None = None
+    rebuild: bool = False
+    fail_fast: bool = False
+    mirrors: Mirrors | None = None
+
+
 def build_elfs(
     project: Project,
     builder: Builder,
@@ -93,15 +103,16 @@ def build_elfs(
     *,
     jobs: int | None = None,
     rebuild: bool = False,
+    fail_fast: bool = False,
     progress: Progress | None = None,
     mirrors: Mirrors | None = None,
 ) -> BuildReport:
     """Build, check and register every ELF that the requirement sets ask for.
 
-    `jobs` recipes are built at once (default: the number of processors). `rebuild` builds also what is up to date,
-    so that its digest is compared with the registered one. What a mirror has is fetched and not built (but for
-    `rebuild`). A failure stops nobody else. Raises nothing for a failed
-    recipe: the report lists it.
+    `jobs` recipes are built at once (default: the number of processors), each in a process of its own. `rebuild` builds
+    also what is up to date, so that its digest is compared with the registered one. What a mirror has is fetched and
+    not built (but for `rebuild`). A failure stops nobody else, unless
+    `fail_fast` says so: then what runs is ended. Raises nothing for a failed recipe: the report lists it.
     """
     show = progress or Progress.silent()
     show.headline(headline_of(builder))
@@ -109,8 +120,12 @@ def build_elfs(
     todo, refused = plan_jobs(project, builder, sets)
     names = sum(len(job.wanted) for job in todo) + len(refused)
     store = Store(project.store)
-    opened = mirrors.opened() if mirrors is not None and mirrors.addresses and not rebuild else None
-    run = _Run(project, builder, store, rebuild, show, registered, store.refs(), opened)
+    if mirrors is not None and (rebuild or not mirrors.addresses):
+        mirrors = None
+    if mirrors is not None:
+        mirrors.opened()  # an address that is none is refused before anything is built
+    options = Options(jobs, rebuild=rebuild, fail_fast=fail_fast, mirrors=mirrors)
+    run = _Run(project, builder, store, options, show, registered, store.refs())
     todo, conflicts = _without_conflicts(project, todo, registered)
     for failure in (*refused, *conflicts):
         show.failed(failure.key, failure.reason)
@@ -119,14 +134,14 @@ def build_elfs(
         if todo:
             sweep(project.work)
             with changing(project, f"elfs target={builder.pin.name}"):
-                run.all(todo, jobs or os.cpu_count() or 1)
+                run.all(todo)
     finally:
         show.stop()
     report = BuildReport(
         builder.pin.name,
         builder.pin.digest,
         names,
-        len(todo),
+        len({run.recipes.get(job.title, job.recipe.digest if job.recipe else job.title) for job in todo}),
         tuple(sorted(run.built)),
         tuple(sorted(run.admitted)),
         tuple(sorted(run.up_to_date)),
@@ -172,23 +187,31 @@ def _columns_asked(project: Project, keys: set[str]) -> dict[str, set[str]]:
 
 @dataclass(slots=True)
 class _Run:
-    """One call of `build_elfs` while it works; its lists are appended to from worker threads."""
+    """One call of `build_elfs` while it works."""
 
     project: Project
     builder: Builder
     store: Store
-    rebuild: bool
+    options: Options
     progress: Progress
     registered: Mapping[str, Entry]
     refs: Container[str]
-    mirrors: OpenMirrors | None = None
     built: list[str] = field(default_factory=list)
     fetched: list[str] = field(default_factory=list)
     admitted: list[str] = field(default_factory=list)
     up_to_date: list[str] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
+    recipes: dict[str, str] = field(default_factory=dict)
+    said: set[str] = field(default_factory=set)
+    _waiting: list[tuple[Job, Obtained]] = field(default_factory=list)
+    _written: float = 0.0
 
-    def all(self, todo: tuple[Job, ...], jobs: int) -> None:
+    @property
+    def means(self) -> Means:
+        """What every task is done with."""
+        return Means(self.project, self.builder, self.options.mirrors)
+
+    def all(self, todo: tuple[Job, ...]) -> None:
         """Build what is not there, some recipes at once; the store and registry.yaml decide what is."""
         self.progress.start(len(todo))
         # All are looked up before the first is built: what builds nothing needs no compiler, and a compiler that is
@@ -199,35 +222,67 @@ class _Run:
         # A path that no tool can take is refused once, like a wrong compiler, and like a place for names that is none.
         refuse_other_kinds(self.project.registry_file)
         sweep(build_parent(self.project.work))
-        self.builder.prepare()
-        with ThreadPoolExecutor(min(jobs, len(rest))) as pool:
+        with ExitStack() as stack:
+            size = min(self.options.jobs or os.cpu_count() or 1, len(rest))
+            # The processes import while the bytes of the tools are hashed.
+            pool = stack.enter_context(Pool(size)) if self.builder.own_processes else None
+            self.builder.prepare()
+            if pool is not None:
+                pool.take(self.means)
+            # Nobody removes what workers store before it has its name in registry.yaml.
+            stack.enter_context(self.store.in_use())
             try:
-                list(pool.map(self.make, rest))
-            except BaseException:
-                # Whatever ends the wait (an interrupt) ends what has not begun; what runs is waited for.
-                pool.shutdown(cancel_futures=True)
-                raise
+                self._work(rest, pool)
+            finally:
+                self._write_down()
         self._tell_the_unfinished(todo)
+
+    def _work(self, rest: list[Job], pool: Pool | None) -> None:
+        """Take what workers say of their tasks until all are done, or until one failed if that shall end it."""
+        tasks = [Task(job, self._entries(job), self.options.rebuild) for job in rest]
+        if pool is None:
+            messages: Generator[tuple[int, Message] | None] = do_here(self.means, tasks)
+        else:
+            messages = pool.run(tasks)
+        with closing(messages):
+            for message in messages:
+                if message is None:
+                    self._write_down(soon=True)
+                    continue
+                job = rest[message[0]]
+                match message[1]:
+                    case Phase(name):
+                        self.progress.phase(job.title, name)
+                    case Note(text):
+                        # Several processes may come upon the same.
+                        if text not in self.said:
+                            self.said.add(text)
+                            tell(text)
+                    case Failed(reason, code):
+                        self._fail(job, reason, code)
+                        if self.options.fail_fast:
+                            return
+                    case Obtained() as found:
+                        self._take(job, found)
+
+    def _entries(self, job: Job) -> dict[str, Entry]:
+        return {key: entry for key, _ in job.wanted if (entry := self.registered.get(key)) is not None}
 
     def _tell_the_unfinished(self, todo: tuple[Job, ...]) -> None:
         """Whatever ended the run early: a name without an outcome is a failure, never a silent success."""
-        told = {
-            *self.built,
-            *self.fetched,
-            *self.admitted,
-            *self.up_to_date,
-            *(failure.key for failure in self.failures),
-        }
+        done = (self.built, self.fetched, self.admitted, self.up_to_date, [one.key for one in self.failures])
+        told = {key for keys in done for key in keys}
+        reason = "stopped at the first failure" if self.options.fail_fast else "the run ended before its turn"
         for job in todo:
             if any(key not in told for key, _ in job.wanted):
-                self._fail(job, BuildFailed("not built: the run ended before its turn; run again"))
+                self._fail(job, f"not built: {reason}; run again", EXIT_DIFFERS)
 
     def known(self, job: Job) -> bool:
         """Whether the job's recipe is known and registered under every name, or at least stored, and all bytes verify.
 
         What is stored but not registered (a build killed in between, another model's names) is registered now.
         """
-        if self.rebuild or job.recipe is None:
+        if self.options.rebuild or job.recipe is None:
             return False
         try:
             entries = self._registered(job, job.recipe.digest)
@@ -239,7 +294,7 @@ class _Run:
             elif not self._admitted(job, job.recipe.digest):
                 return False
         except ElfkilnError as error:
-            self._fail(job, error)
+            self._fail(job, str(error), error.exit_code)
             return True
         self.progress.done(job.title, built=False)
         return True
@@ -252,7 +307,8 @@ class _Run:
                 return False
             refuse_drift(job, artifact.recipe, artifact.elf, self.registered)
             check_names(self.builder, job, self.store.path(artifact.elf))
-            self._admit(job, artifact)
+            self._register([(job, artifact)])
+            self.admitted += [key for key, _ in job.wanted]
         return True
 
     def _registered(self, job: Job, recipe: str) -> list[Entry]:
@@ -269,197 +325,54 @@ class _Run:
         digests = {digest for e in entries for digest in (e.elf, e.manifest, e.design, e.recipe)}
         return entries if len(entries) == len(job.wanted) and all(map(self.store.holds, digests)) else []
 
-    def make(self, job: Job) -> bool:
-        """Build one recipe and register its names; returns True always, failures are in the report."""
+    def _take(self, job: Job, found: Obtained) -> None:
+        """Count what a worker made or found; new entries wait until several are written down at once."""
+        self.recipes[job.title] = found.artifact.recipe
         try:
-            self.progress.begin(job.title)
-            found = obtain(
-                self.project,
-                self.builder,
-                job,
-                rebuild=self.rebuild,
-                registered=self.registered,
-                mirrors=self.mirrors,
-                accept=partial(self._accept, job),
-            )
-            self.progress.done(job.title, built=found.built, notes=job.generator.notes if found.built else ())
+            if not (found.built or found.fetched) and self._registered(job, found.artifact.recipe):
+                self.up_to_date += [key for key, _ in job.wanted]
+                self.progress.done(job.title, built=False)
+                return
         except ElfkilnError as error:
-            self._fail(job, space_refusal(self.project.out) or error)
-        except OSError as error:
-            self._fail(job, storage_refusal(Path(error.filename or self.project.out), error))
-        except Exception as error:
-            # Ours to mend, but it must not pass for a build that went well: the pool would keep it to itself.
-            self._fail(job, BuildFailed(f"internal error: {type(error).__name__}: {brief(error)}"))
-        return True
+            self._fail(job, str(error), error.exit_code)
+            return
+        self._waiting.append((job, found))
+        self._write_down(soon=True)
 
-    def _accept(self, job: Job, found: Obtained) -> None:
-        """Register what was obtained, unless all its names are."""
-        if found.fetched:
-            self._register(job, found.artifact)
-            self.fetched += [key for key, _ in job.wanted]
-        elif found.built:
-            self._register(job, found.artifact)
-            self.built += [key for key, _ in job.wanted]
-        elif self._registered(job, found.artifact.recipe):
-            self.up_to_date += [key for key, _ in job.wanted]
-        else:
-            self._admit(job, found.artifact)
+    def _write_down(self, *, soon: bool = False) -> None:
+        """Register what waits for it; `soon`: unless that was done a moment ago."""
+        now = time.monotonic()
+        if not self._waiting or (soon and now < self._written + _WRITE_SECONDS):
+            return
+        self._written = now
+        waiting, self._waiting = self._waiting, []
+        try:
+            self._register([(job, found.artifact) for job, found in waiting])
+            refused: dict[int, ElfkilnError] = {}
+        except ElfkilnError:
+            refused = self._register_each(waiting)
+        for number, (job, found) in enumerate(waiting):
+            if number in refused:
+                self._fail(job, str(refused[number]), refused[number].exit_code)
+                continue
+            into = self.built if found.built else self.fetched if found.fetched else self.admitted
+            into.extend(key for key, _ in job.wanted)
+            self.progress.done(job.title, built=found.built, notes=job.generator.notes if found.built else ())
 
-    def _admit(self, job: Job, artifact: Artifact) -> None:
-        """Register an artifact that the store had already."""
-        self._register(job, artifact)
-        self.admitted += [key for key, _ in job.wanted]
+    def _register_each(self, waiting: list[tuple[Job, Obtained]]) -> dict[int, ElfkilnError]:
+        """Register one by one, so that the one that clashes is told from the others."""
+        refused = {}
+        for number, (job, found) in enumerate(waiting):
+            try:
+                self._register([(job, found.artifact)])
+            except ElfkilnError as error:
+                refused[number] = error
+        return refused
 
-    def _register(self, job: Job, artifact: Artifact) -> None:
-        register(self.project.registry_file, self.builder.pin.name, _entries(job, artifact))
+    def _register(self, made: list[tuple[Job, Artifact]]) -> None:
+        entries = {key: entry for job, artifact in made for key, entry in entries_of(job, artifact).items()}
+        register(self.project.registry_file, self.builder.pin.name, entries)
 
-    def _fail(self, job: Job, error: ElfkilnError) -> None:
-        self.failures += [Failure(key, str(error), error.exit_code) for key, _ in job.wanted]
-        self.progress.failed(job.title, str(error))
-
-
-def _entries(job: Job, artifact: Artifact) -> dict[str, Entry]:
-    """Return the registry's entry of every name of a job, which an artifact shall stand for."""
-    return {
-        key: Entry(
-            artifact.elf,
-            artifact.size,
-            artifact.recipe,
-            artifact.manifest,
-            artifact.design,
-            requirement.columns,
-            tuple(sorted(requirement.sealed)),
-        )
-        for key, requirement in job.wanted
-    }
-
-
-@dataclass(frozen=True, slots=True)
-class Obtained:
-    """An artifact of the store, and whether it was built for the asking, or fetched from a mirror."""
-
-    artifact: Artifact
-    built: bool
-    fetched: bool = False
-
-
-def obtain(
-    project: Project,
-    builder: Builder,
-    job: Job,
-    *,
-    rebuild: bool = False,
-    registered: Mapping[str, Entry] = MappingProxyType({}),
-    say: Say = silent,
-    mirrors: OpenMirrors | None = None,
-    accept: Callable[[Obtained], None] | None = None,
-) -> Obtained:
-    """Return the job's artifact: the stored one if its bytes verify, else a fresh one, stored but not registered.
-
-    What a mirror has is not built.
-
-    The ELF is made in a private folder, from sources that are read once, and checked against every name before it
-    enters the store; so is its digest, where `registered` has the recipe. A lock per recipe lets one process build
-    while others wait for it. `accept` is called with the artifact before anybody may remove it from the store again:
-    who names it, names it there. Raises what the build raises.
-    """
-    store = Store(project.store)
-    memo = Memo(project, builder)
-    with ExitStack() as stack:
-        folder: Path | None = None
-        inputs: Inputs | None = None
-        recipe = job.recipe
-        if recipe is None:
-            folder = stack.enter_context(private_folder(build_parent(project.work)))
-            inputs = memo.tell(job.generator, folder, say)
-            recipe = inputs.recipe
-        stack.enter_context(locked(project.locks / f"{recipe.digest}.lock", f"the build of {job.title}"))
-        if not rebuild:
-            with store.in_use():
-                known = find_artifact(store, recipe.digest)
-                if known is not None:
-                    refuse_drift(job, known.recipe, known.elf, registered)
-                    check_names(builder, job, store.path(known.elf))
-                    return _accepted(Obtained(known, built=False), accept)
-                if mirrors is not None:
-                    fetched = _substitute(project, builder, job, recipe.digest, registered, mirrors)
-                    if fetched is not None:
-                        return _accepted(Obtained(fetched, built=False, fetched=True), accept)
-        if folder is None or inputs is None:
-            folder = stack.enter_context(private_folder(build_parent(project.work)))
-            inputs = memo.tell(job.generator, folder, say)
-            _refuse_change(recipe, inputs.recipe)
-        result = builder.compile(inputs, folder, say)
-        if not result.elf.is_file():
-            raise BuildFailed(f"{job.title}: the toolchain ended well but wrote no ELF; see the build log")
-        say("check")
-        data = result.elf.read_bytes()
-        check_names(builder, job, result.elf)
-        refuse_drift(job, recipe.digest, sha256_hex(data), registered)
-        made = Made(
-            recipe,
-            inputs.steps,
-            data,
-            inputs.design,
-            job.generator.text,
-            result.log,
-            job.columns,
-            job.shape,
-            job.sealed,
-        )
-        with store.in_use():
-            return _accepted(Obtained(put_artifact(store, made), built=True), accept)
-
-
-def _accepted(found: Obtained, accept: Callable[[Obtained], None] | None) -> Obtained:
-    if accept is not None:
-        accept(found)
-    return found
-
-
-def _substitute(
-    project: Project,
-    builder: Builder,
-    job: Job,
-    recipe: str,
-    registered: Mapping[str, Entry],
-    mirrors: OpenMirrors,
-) -> Artifact | None:
-    """Return the artifact of a recipe from a mirror, checked as a fresh build is; `Differs` where one must be had."""
-
-    def entries(artifact: Artifact) -> dict[str, Entry]:
-        refuse_drift(job, artifact.recipe, artifact.elf, registered)
-        return _entries(job, artifact)
-
-    def check(store: Store, artifact: Artifact) -> None:
-        check_names(builder, job, store.path(artifact.elf))
-
-    found = mirrors.fetch(project, builder.pin.name, recipe, entries, check)
-    if found is None and mirrors.mirrors.must_hit:
-        raise Differs(mirrors.why_not(recipe))
-    return found
-
-
-def _refuse_change(told: Recipe, now: Recipe) -> None:
-    """Raise `Differs` when a source was edited between the plan of a build and its turn."""
-    if told.digest != now.digest:
-        name = differing_inputs(told.table, now.table)[0][0]
-        raise Differs(f"{name.rpartition(': ')[2]} changed during the build; run again")
-
-
-def refuse_drift(job: Job, recipe: str, elf: str, registered: Mapping[str, Entry]) -> None:
-    """Raise `Differs` when the registry has this very recipe with other bytes: the build is not reproducible."""
-    for key, _ in job.wanted:
-        entry = registered.get(key)
-        if entry is not None and entry.recipe == recipe and entry.elf != elf:
-            raise Differs(
-                f"same recipe, other bytes: expected sha256:{entry.elf} (registry.yaml), found sha256:{elf}; "
-                f"the toolchain or the machine is not the one that was registered"
-            )
-
-
-def check_names(builder: Builder, job: Job, elf: Path) -> None:
-    """Read an ELF and compare it with every name it shall bear; raises `Differs` as the target's validator does."""
-    opened = builder.open(elf)
-    for name, sealed in dict.fromkeys((need.name, need.sealed) for _, need in job.wanted):
-        opened.check(name, sealed)
+    def _fail(self, job: Job, reason: str, exit_code: int) -> None:
+        self.failures += [Failure(key, reason, exit_code) for key, _ in job.wanted]
+        self.progress.failed(job.title, reason)

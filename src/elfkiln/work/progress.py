@@ -54,6 +54,10 @@ class Progress:
             if self._live is not None:
                 self._live.update(self._done, title)
 
+    def phase(self, title: str, name: str) -> None:  # noqa: ARG002
+        """Say what work on a recipe has come to (shown on a terminal only)."""
+        self.begin(title)
+
     def done(self, title: str, *, built: bool, notes: Sequence[str] = ()) -> None:
         """Count a recipe as done; a built one is named, with what its generator notes of it."""
         with self._lock:

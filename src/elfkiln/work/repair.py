@@ -20,11 +20,11 @@ from elfkiln.store.closure import read_nodes
 from elfkiln.store.oci_registry import OciRegistry
 from elfkiln.store.registry import Entry, load_registry
 from elfkiln.targets.target import Builder
-from elfkiln.work.build import obtain
 from elfkiln.work.fsck import Checkup, Damage, fsck
 from elfkiln.work.install import place_file
 from elfkiln.work.jobs import Job, plan_jobs, registered_problem, registry_key
 from elfkiln.work.kernels_lock import LOCK_NAME, read_kernels_lock
+from elfkiln.work.obtain import obtain
 from elfkiln.work.progress import Progress
 from elfkiln.work.pull import fetch_recipe
 from elfkiln.work.recipes import Memo

@@ -34,8 +34,8 @@ from elfkiln.targets.sim.sim_builder import SimBuilder
 from elfkiln.targets.sim.sim_elf import SimElf
 from elfkiln.targets.table import HOST, target_named
 from elfkiln.targets.target import Builder, RunnableElf
-from elfkiln.work.build import obtain
 from elfkiln.work.jobs import Job, entry_of, plan_jobs
+from elfkiln.work.obtain import obtain
 
 Int8 = NDArray[np.int8]
 Int32 = NDArray[np.int32]

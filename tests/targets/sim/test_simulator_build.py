@@ -17,8 +17,8 @@ from elfkiln.errors import BuildFailed, Refused
 from elfkiln.families.family import KernelObject
 from elfkiln.io.byte_cache import ByteCache
 from elfkiln.store.toolchain_lock import TargetPin, read_lock
-from elfkiln.targets.sim.compiler import Compiler
-from elfkiln.targets.sim.make_elf import build_sim_elf, sim_sources, units_of
+from elfkiln.targets.sim.compiler import Compiler, sim_sources
+from elfkiln.targets.sim.make_elf import build_sim_elf, units_of
 from elfkiln.targets.sim.zig_toolchain import Host, Installed, SimToolchain, check_host, this_host
 from projects import CHECKOUT
 from simulating import example, mm_i8
@@ -176,7 +176,7 @@ def test_the_cache_knows_every_input(simulator, tmp_path):
 
     def objects(toolchain=simulator.toolchain, kernel=PANEL[0]):
         compiler = Compiler(toolchain, tmp_path / "cache", tmp_path)
-        compiler.compile(compiler.kernel(kernel, sim_sources(kernels, [kernel])))
+        compiler.compile_all([compiler.kernel(kernel, sim_sources(kernels, [kernel]))])
         return len(list(folder.iterdir()))
 
     assert objects() == 1

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from io import StringIO
+from collections.abc import Callable, Sequence
 
 from xdsl.dialects import builtin
 from xdsl.dialects.builtin import ModuleOp, Signedness
 from xdsl.ir import Attribute
-from xdsl.printer import Printer
 
 from elfkiln.design.iron_sim.building import MLIRError, Value, type_of, verify
+from elfkiln.design.mlir.generic_text import generic_text
 
 __all__ = ["BF16Type", "F32Type", "IndexType", "IntegerType", "MLIRError", "MemRefType", "Module", "Value"]
+
+
+listeners: list[Callable[[str, ModuleOp], None]] = []
+"""Called with each text of a verified module, and the module as it is then: what runs generators listens."""
 
 
 class IndexType:
@@ -87,9 +90,11 @@ class Module:
         del print_generic_op_form
         if not assume_verified:
             verify(self._op)
-        stream = StringIO()
-        Printer(stream, print_generic_format=True).print_op(self._op)
-        return stream.getvalue()
+        text = generic_text(self._op)
+        if not assume_verified:
+            for listener in listeners:
+                listener(text, self._op)
+        return text
 
     def __str__(self) -> str:
         """Return the generic form of the verified module."""

@@ -19,10 +19,16 @@ if TYPE_CHECKING:
 class NpuBuilder:
     """Target npu2: the pinned mlir_aie and Peano make a full ELF."""
 
+    own_processes = True
+
     def __init__(self, project: Project, pin: TargetPin) -> None:
         """Take the pin; the toolchain is opened by what needs it, so that recipes can be made without it."""
         self.project = project
         self.pin = pin
+
+    def __reduce__(self) -> tuple[type[NpuBuilder], tuple[Project, TargetPin]]:
+        """Another process opens the toolchain itself."""
+        return NpuBuilder, (self.project, self.pin)
 
     @cached_property
     def toolchain(self) -> Installed:
@@ -49,15 +55,16 @@ class NpuBuilder:
 
     def inputs(self, generator: RenderedGenerator, sources: Sources, workdir: Path, say: Say = silent) -> Inputs:
         """Run the generator on elfkiln's stand-in for the `aie` package, which needs no toolchain."""
-        from elfkiln.design.reader import canonical_text, parse_design_module, read_design
-        from elfkiln.design.run_generator import run_generator
+        from elfkiln.design.reader import canonical_text, parse_design_module
+        from elfkiln.design.run_generator import design_of_generator
         from elfkiln.targets.npu2.driver import steps_of
         from elfkiln.targets.npu2.pin import read_pin
 
         say("design")
-        text = canonical_text(parse_design_module(run_generator(generator.text, workdir=workdir)))
+        printed, design = design_of_generator(generator.text, workdir=workdir)
+        text = canonical_text(parse_design_module(printed))
         pin = read_pin(self.pin)
-        steps = steps_of(self.pin, pin, generator, read_design(text), text, sources.files)
+        steps = steps_of(self.pin, pin, generator, design, text, sources.files)
         wheels = {wheel.file: wheel.sha256 for wheel in pin.wheels}
         return Inputs(make_recipe(self.pin.name, wheels, steps), steps, text, (generator, sources))
 

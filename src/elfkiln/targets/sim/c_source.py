@@ -137,6 +137,8 @@ class _Printer:
     def __init__(self, machine: Machine, note: bytes) -> None:
         self.machine = machine
         self.design = machine.design
+        # Each is worked out from the whole machine, and asked for with every clock.
+        self.parts, self.clock_count, self.slots = machine.parts, machine.clocks, machine.slots
         self.note = note
 
     def lines(self) -> Iterable[str]:
@@ -183,16 +185,15 @@ class _Printer:
         yield from _table("static const sim_kernel kernels", rows)
 
     def clocks(self) -> Iterable[str]:
-        machine = self.machine
         # Each clock is a row of ticks, one for each part that does what others must come after. A slot counts its
         # versions beside them: most objects are passed on with the clock that they came with, which is not copied then.
-        words = machine.clocks * machine.parts
-        yield f"static uint64_t ticks[{words}], slot_versions[{max(1, 2 * machine.slots)}];"
-        yield f"static uint64_t task_ticks[{max(1, machine.most_tasks) * machine.parts}];"
+        words = self.clock_count * self.parts
+        yield f"static uint64_t ticks[{words}], slot_versions[{max(1, 2 * self.slots)}];"
+        yield f"static uint64_t task_ticks[{max(1, self.machine.most_tasks) * self.parts}];"
 
     def ticks(self, clock: int) -> str:
         """Return the place of a clock's ticks: 0 the sequence's, then cores, streams, locks, slots."""
-        return f"ticks + {clock * self.machine.parts}"
+        return f"ticks + {clock * self.parts}"
 
     def parameters(self) -> Iterable[str]:
         # Sorted by buffer, so each buffer's parameters are a slice of the table, in the order of its elements. For each
@@ -221,13 +222,10 @@ class _Printer:
         yield from _table("static sim_pool pools", rows)
 
     def pool(self, pool: Pool, slot: int, offset: int, first: int) -> str:
-        machine = self.machine
         # The clocks of slots are the last: one a slot for when it was given (filled), then as many for when it was
         # freed. `first` is the number of the pool's first slot among those of all pools.
-        clock = machine.clocks - 2 * machine.slots + first
-        slots = ", ".join(
-            f"{{{self.ticks(clock + way)}, slot_versions + {first + way}, 0}}" for way in (0, machine.slots)
-        )
+        clock = self.clock_count - 2 * self.slots + first
+        slots = ", ".join(f"{{{self.ticks(clock + way)}, slot_versions + {first + way}, 0}}" for way in (0, self.slots))
         return (
             f"    {{{_text(pool.name)}, {_text(str(pool.tile))}, objects + {offset}, filled + {first}, {pool.depth}, "
             f"{pool.object_bytes}, {slot}, {_agent(pool.writer)}, {_agent(pool.reader)}, 0, 0, 0, 0, "
@@ -390,7 +388,7 @@ class _Printer:
         yield "    .kernels = kernels, .shim_tasks = shim_tasks, .task_states = task_states, .written = written,"
         yield "    .ticks = ticks, .tick_bytes = sizeof ticks, .slot_versions = slot_versions,"
         yield "    .slot_version_bytes = sizeof slot_versions, .task_ticks = task_ticks,"
-        yield f"    .clock = {{1, {self.ticks(0)}}}, .part_count = {machine.parts}, .parameters = parameters,"
+        yield f"    .clock = {{1, {self.ticks(0)}}}, .part_count = {self.parts}, .parameters = parameters,"
         yield f"    .parameter_count = {len(machine.parameters)},"
         yield f"    .ready = ready, .staging = staging, .staging_bytes = {STAGING_BYTES},"
         yield f"    .descriptors = {limit('descriptors', 'shim').value}, .most_lock = {limit('lock-value').value},"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from importlib.resources.abc import Traversable
@@ -111,13 +111,31 @@ class Compiler:
             return {name: data.decode("utf-8", "replace") for name, data in sources.items()}
         return texts
 
-    def compile(self, unit: Unit) -> bytes:
-        """Return the object of a unit, from the cache if another build made it."""
-        words = (unit.command, *unit.flags)
-        if not unit.shared:
-            return self._make(unit.source, words, unit.sources, "out.o")
-        key = self._key([*words, unit.source], {name: sha256_hex(data) for name, data in unit.seen.items()})
-        return self.objects.get(key, lambda: self._make(unit.source, words, unit.sources, "out.o"))
+    def compile_all(self, units: Sequence[Unit]) -> list[bytes]:
+        """Return the objects of units, in their order; those that other builds have too come from the cache.
+
+        What another process is just making is left to it, and looked for again when the rest is done.
+        """
+        found: dict[int, bytes] = {}
+        late = []
+        for number, unit in enumerate(units):
+            data = self.objects.try_get(*self._made(unit)) if unit.shared else self._object(unit)
+            if data is None:
+                late.append(number)
+            else:
+                found[number] = data
+        for number in late:
+            found[number] = self.objects.get(*self._made(units[number]))
+        return [found[number] for number in range(len(units))]
+
+    def _made(self, unit: Unit) -> tuple[str, Callable[[], bytes]]:
+        """Return a unit's key in the cache, and what makes its object."""
+        words = [unit.command, *unit.flags, unit.source]
+        key = self._key(words, {name: sha256_hex(data) for name, data in unit.seen.items()})
+        return key, lambda: self._object(unit)
+
+    def _object(self, unit: Unit) -> bytes:
+        return self._make(unit.source, (unit.command, *unit.flags), unit.sources, "out.o")
 
     def _key(self, command: Sequence[str], inputs: Mapping[str, str]) -> str:
         zig = self.toolchain.zig_sha256
@@ -175,6 +193,17 @@ class Compiler:
         self.log += said
         if done.exit_code:
             raise BuildFailed(f"{what}: zig {arguments[0]}: {done.ending}: {complaint(said)}")
+
+
+def sim_sources(kernel_root: Path, kernels: Iterable[KernelObject]) -> dict[str, bytes]:
+    """Read the runtime, the microkernels and their headers: `runtime/...` and `kernels/...`, each once.
+
+    Raises `Refused` naming a microkernel source that is not there.
+    """
+    found = runtime_sources()
+    for source in dict.fromkeys(kernel.source for kernel in kernels):
+        found |= kernel_sources(kernel_root, source)
+    return found
 
 
 def runtime_sources() -> dict[str, bytes]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from elfkiln.families.family import KernelObject
 from elfkiln.io.canonical import sha256_hex
 from elfkiln.store.recipe import Step
 from elfkiln.targets.sim.c_source import c_source, version_script
-from elfkiln.targets.sim.compiler import EXPORTS_FILE, Compiler, Unit, kernel_sources, runtime_sources
+from elfkiln.targets.sim.compiler import EXPORTS_FILE, Compiler, Unit, sim_sources
 from elfkiln.targets.sim.lower_design import lower
 from elfkiln.targets.sim.machine import Machine
 from elfkiln.targets.sim.note import note_of
@@ -46,17 +46,6 @@ class SimUnits:
             {EXPORTS_FILE: self.exports.encode()},
         )
         return (*(unit.step for unit in self.units), link)
-
-
-def sim_sources(kernel_root: Path, kernels: Iterable[KernelObject]) -> dict[str, bytes]:
-    """Read the runtime, the microkernels and their headers: `runtime/...` and `kernels/...`, each once.
-
-    Raises `Refused` naming a microkernel source that is not there.
-    """
-    found = runtime_sources()
-    for source in dict.fromkeys(kernel.source for kernel in kernels):
-        found |= kernel_sources(kernel_root, source)
-    return found
 
 
 def units_of(
@@ -130,7 +119,7 @@ def build_design(
 
 def link_units(units: SimUnits, compiler: Compiler) -> Path:
     """Compile every unit and link the objects; return the ELF's path."""
-    return compiler.link([compiler.compile(unit) for unit in units.units], units.exports, ELF_NAME)
+    return compiler.link(compiler.compile_all(units.units), units.exports, ELF_NAME)
 
 
 def _symbols(machine: Machine) -> list[str]:

@@ -9,7 +9,7 @@ from elfkiln.io.canonical import sha256_hex
 from elfkiln.project import Project
 from elfkiln.store.recipe import make_recipe
 from elfkiln.store.toolchain_lock import TargetPin
-from elfkiln.targets.sim.zig_toolchain import SimToolchain
+from elfkiln.targets.sim.zig_toolchain import SimToolchain, Stamps, hashed_programs, trust_hashed
 from elfkiln.targets.target import Built, Inputs, OpenedElf, Say, Sources, silent
 
 LINT_NAME = "sim"
@@ -19,12 +19,18 @@ LINT_NAME = "sim"
 class SimBuilder:
     """Target sim: iron_sim runs the generator, and zig compiles C that executes the design's data movement."""
 
+    own_processes = True
+
     def __init__(self, project: Project, pin: TargetPin) -> None:
         """Take the pin and check that the zig and the CPU that would be used fit it; `Refused` if not."""
         self.project = project
         self.pin = pin
         self.toolchain = SimToolchain.from_pin(pin)
         self.toolchain.check_versions()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Another process need not hash zig again."""
+        return _arrived, (self.project, self.pin, hashed_programs())
 
     def describe(self) -> str:
         """Return e.g. `zig 0.17.1, x86_64_v3`."""
@@ -41,22 +47,20 @@ class SimBuilder:
 
     def sources(self, generator: RenderedGenerator) -> Sources:
         """Read the microkernels, their headers and the runtime."""
-        from elfkiln.targets.sim.make_elf import sim_sources
+        from elfkiln.targets.sim.compiler import sim_sources
 
         return Sources(sim_sources(self.project.kernels, generator.kernels))
 
     def inputs(self, generator: RenderedGenerator, sources: Sources, workdir: Path, say: Say = silent) -> Inputs:
         """Run the generator and print the C of its design."""
-        from elfkiln.design.reader import read_design
-        from elfkiln.design.run_generator import run_generator
+        from elfkiln.design.run_generator import design_of_generator
         from elfkiln.targets.sim.compiler import Compiler
         from elfkiln.targets.sim.make_elf import units_of
 
         toolchain = self.checked_toolchain()
         say("run")
-        text = run_generator(generator.text, workdir=workdir)
+        text, design = design_of_generator(generator.text, workdir=workdir)
         say("design")
-        design = read_design(text)
         compiler = Compiler(toolchain, self.project.cache, workdir)
         units = units_of(design, sha256_hex(text.encode()), generator.kernels, sources.files, compiler)
         recipe = make_recipe(self.pin.name, {"zig": toolchain.zig_sha256}, units.steps)
@@ -80,3 +84,8 @@ class SimBuilder:
         from elfkiln.targets.sim.sim_elf import read_sim_elf
 
         return read_sim_elf(elf)
+
+
+def _arrived(project: Project, pin: TargetPin, stamps: Stamps) -> SimBuilder:
+    trust_hashed(stamps)
+    return SimBuilder(project, pin)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import importlib.metadata
 import importlib.util
 import os
@@ -10,7 +9,7 @@ import platform
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from elfkiln.errors import Refused, refusal
 from elfkiln.io.canonical import file_sha256
@@ -112,8 +111,7 @@ class SimToolchain:
                 f"target sim: ziglang {self.ziglang_version} is installed without its program zig; "
                 "reinstall it from requirements.txt"
             )
-        state = found.zig.stat()
-        digest = _digest_of(found.zig, state.st_size, state.st_mtime_ns)
+        digest = _digest_of(found.zig)
         if digest != self.zig_sha256:
             raise refusal(
                 f"target sim: program zig of ziglang {self.ziglang_version}",
@@ -196,11 +194,31 @@ def _version(package: str) -> str | None:
         return None
 
 
-# One build checks the toolchain more than once, and the program is large.
-@functools.cache
-def _digest_of(path: Path, size: int, mtime_ns: int) -> str:  # noqa: ARG001 the key of the cache
+Stamps: TypeAlias = "dict[tuple[str, int, int, int, int], str]"
+
+_HASHED: Stamps = {}
+
+
+def hashed_programs() -> Stamps:
+    """Return the sha256 of the programs that were hashed, by path, size, mtime, ctime and inode.
+
+    One build checks the toolchain more than once, in several processes, and the program is large.
+    """
+    return dict(_HASHED)
+
+
+def trust_hashed(stamps: Stamps) -> None:
+    """Take what another process of this build has hashed."""
+    _HASHED.update(stamps)
+
+
+def _digest_of(path: Path) -> str:
     try:
-        return file_sha256(path)
+        state = path.stat()
+        stamp = (str(path), state.st_size, state.st_mtime_ns, state.st_ctime_ns, state.st_ino)
+        if stamp not in _HASHED:
+            _HASHED[stamp] = file_sha256(path)
+        return _HASHED[stamp]
     except OSError as error:
         raise Refused(f"target sim: zig cannot be read ({os.strerror(error.errno or 0)})") from error
 
