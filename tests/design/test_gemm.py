@@ -11,6 +11,7 @@ from elfkiln.design.model import MemRef
 from elfkiln.design.reader import read_design
 from elfkiln.design.run_generator import run_generator
 from elfkiln.families.family import render_sealed
+from elfkiln.lint import lint
 from gemm_designs import Shape, panel_b8, panel_rm, v27
 from projects import CHECKOUT
 from rendered import rendered_design
@@ -139,7 +140,10 @@ def test_the_taps_that_are_rendered(kind):
 @pytest.mark.parametrize("what", WRONG)
 def test_a_wrong_one_of_the_taps_that_are_rendered(what):
     kind, number, changes = WRONG[what]
-    assert geometries(with_task(rendered_design(*RENDERED[kind][0]), number, **changes)) == [None]
+    design = with_task(rendered_design(*RENDERED[kind][0]), number, **changes)
+    assert geometries(design) == [None]
+    # Lint tells of each, and of none where the taps are right (tests/families/test_every_model.py).
+    assert {finding.rule for finding in lint(design)} & {"gemm-walk", "tap-range", "flow-total"}
 
 
 def test_mixed_layouts_are_none():

@@ -31,7 +31,7 @@ from elfkiln.design.model import (
     Tile,
 )
 from elfkiln.lint import RULES, lint
-from gemm_designs import Shape, array
+from gemm_designs import Shape, array, panel_b8
 from small_designs import (
     BASE,
     BYTES,
@@ -62,6 +62,9 @@ SQUARE = ((8, 8), (16, 64), (8, 1))
 I32_OUT = MemRef((64 * 128,), "i8")
 
 WRITE, SET = RtpWrite("count", 0, 2), SetLock("go", 1)
+
+
+PRODUCT = panel_b8(Shape(32, 256, 512, 2, 2, m=16))
 
 
 def gated_steps(*steps) -> Design:
@@ -796,6 +799,14 @@ CASES = {
         "device main",
         "one named seq",
         "sequence",
+    ),
+    # The second column's B begins with the last tile of the first one's.
+    "gemm-walk": (
+        PRODUCT,
+        with_task(PRODUCT, 2, offset=3 * 8192),
+        "sequence seq",
+        "those of a GEMM",
+        "tiles of B by B_mem_0: expected whole K panels, tile by tile along K, found another order",
     ),
 }
 

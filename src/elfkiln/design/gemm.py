@@ -131,16 +131,34 @@ def gemm_of(moves: Collection[Move], extents: tuple[int, int, int]) -> Gemm:
 
 def geometry_of(sequence: Sequence, design: Design) -> Geometry | None:
     """Return the GEMM that a sequence of a design computes, or None when it is none that an artifact name can say."""
-    if [argument.element for argument in sequence.arguments] not in (["i8", "i8", "i32"], ["i8", "ui8", "i32"]):
+    if not are_operands([argument.element for argument in sequence.arguments]):
         return None
-    A, B, C = (argument.bytes for argument in sequence.arguments)
     try:
-        gemm = gemm_of(list(_moves(sequence, design)), (A, B, C))
+        gemm = _gemm_of_design(sequence, design)
     except NotAGemm:
         return None
     first = next(task for task in _started(sequence) if task.argument == ARGUMENT_B)
     rows = _rows(design, first.fifo)
     return Geometry(gemm.M, gemm.K, gemm.N, gemm.weight_bits, gemm.contiguous, gemm.columns, rows)
+
+
+def are_operands(elements: Collection[str]) -> bool:
+    """Return whether elements are those of int8 A, packed or int8 B, and int32 C."""
+    return tuple(elements) in (("i8", "i8", "i32"), ("i8", "ui8", "i32"))
+
+
+def why_no_gemm(sequence: Sequence, design: Design) -> str | None:
+    """Return why the tasks of a sequence over A, B and C are not a GEMM's, None when they are."""
+    try:
+        _gemm_of_design(sequence, design)
+    except NotAGemm as error:
+        return str(error)
+    return None
+
+
+def _gemm_of_design(sequence: Sequence, design: Design) -> Gemm:
+    A, B, C = (argument.bytes for argument in sequence.arguments)
+    return gemm_of(list(_moves(sequence, design)), (A, B, C))
 
 
 def _moves(sequence: Sequence, design: Design) -> Iterator[Move]:

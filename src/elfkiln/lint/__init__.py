@@ -8,6 +8,7 @@ from elfkiln.errors import refusal
 from elfkiln.lint.array import TileBudget, budgets, lint_array, lint_tiles
 from elfkiln.lint.fifos import lint_fifos
 from elfkiln.lint.finding import Finding, Findings
+from elfkiln.lint.products import lint_products
 from elfkiln.lint.programs import Exports, lint_programs
 from elfkiln.lint.rules import ERROR, RULES, WARNING, Rule, rule
 from elfkiln.lint.sequences import lint_entry, lint_sequences
@@ -35,4 +36,5 @@ def lint(design: Design, target: str = "npu2", *, exports: Exports | None = None
     lint_programs(design, placement, findings, exports)
     lint_sequences(design, placement, findings)
     lint_entry(design, findings)
+    lint_products(design, findings)
     return tuple(findings.found)

@@ -457,6 +457,13 @@ RULES: tuple[Rule, ...] = (
         "the engine opens main:seq; an inner sequence hangs instead of failing",
         ("npu2",),
     ),
+    Rule(
+        "gemm-walk",
+        WARNING,
+        "where cores multiply tiles, the tasks on A, B and C walk them as a GEMM does",
+        "docs/families.md",
+        "it computes another product; " + SILENT,
+    ),
 )
 
 _BY_NAME = {rule.name: rule for rule in RULES}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -10,9 +11,12 @@ import pytest
 
 from elfkiln.design.reader import parse_design_module, read_design
 from elfkiln.design.run_generator import run_generator
+from elfkiln.errors import SimulationFailed
 from elfkiln.families.family import KernelObject
 from elfkiln.lint import budgets, lint
+from rendered import rendered_design
 from simulating import blocked, coordinates, mm_i8, packed_ternary, product
+from small_designs import with_task
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "long-runs"
 NAMES = ("b8_128_a_from_stream", "b8_128_a_in_mem_tile", "pb16i_16_four_rows", "rm_128_panel")
@@ -129,3 +133,36 @@ def test_pb16i_shares_its_tiles_as_the_real_compiler_took_it(rendered):
     assert [walks(ours, argument) for argument in (B, C)] == [walks(real, argument) for argument in (B, C)]
     assert {run for run, _ in walks(ours, A)} == {512}
     assert len(ours.sequences[0].tasks) == len(real.sequences[0].tasks) == 238
+
+
+# Of each matrix a tap that stays inside it and moves as much as the right one: tag, M, N, the task, its offset.
+WRONG_TAPS = {
+    "a panel of A twice": ("_b8", 128, 1, 0),
+    "B half a tile on": ("", 16, 2, 192),
+    "C over another column's": ("_pb16i", 16, 5, 128),
+}
+
+
+@pytest.mark.parametrize("what", WRONG_TAPS)
+def test_a_wrong_tap_of_what_the_families_render_is_seen_by_simulation(simulator, what):
+    tag, M, number, offset = WRONG_TAPS[what]
+    K, N = 512, 512
+    right = rendered_design(tag, M, K, N, 4)
+    a, b = coordinates(M, K), coordinates(K, N, 5)
+    if tag == "_pb16i":
+        b = (b % 3 - 1).astype(np.int8)
+    host = packed_ternary(b) if tag == "_pb16i" else blocked(b) if tag else b
+    name = right.kernels[0].link_with
+    kernel = replace(QUARTER, object_name=name) if tag == "_pb16i" else mm_i8(32 if M == 128 else 16, name)
+
+    def product_of(design):
+        return simulator.elf(design, kernel).run(a, host, np.full((M, N), -1, np.int32))
+
+    assert np.array_equal(product_of(right), product(a, b))
+    try:
+        found = product_of(with_task(right, number, offset=offset))
+    except SimulationFailed as fault:
+        # What reaches beyond a matrix, or writes an element twice, ends the run.
+        assert "task" in str(fault)
+    else:
+        assert not np.array_equal(found, product(a, b))
