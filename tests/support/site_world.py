@@ -12,6 +12,7 @@ from elfkiln.store.registry import load_registry, register
 from elfkiln.store.toolchain_lock import read_lock
 from elfkiln.targets.target import Built, silent
 from elfkiln.work.build import build_elfs
+from elfkiln.work.generations import changing
 from projects import StandInBuilder, make_project
 from stored import entry_of, stored
 
@@ -73,14 +74,16 @@ class DesigningBuilder(StandInBuilder):
 
 
 def make_site_world(root):
-    """Make the project: tiny built but for one damaged ELF, QKV in rm too, a refused model, docs of three pages."""
+    """Make the project: tiny built, one ELF damaged, QKV in rm twice, a refused model, docs of three pages."""
     project = make_project(root)
     builder = DesigningBuilder(read_lock(project.lock_file).target())
     assert build_elfs(project, builder, [model_requirements(project, "tiny")]).exit_code == 0
     store = Store(project.store)
     entries = load_registry(project.registry_file).entries("sim")
-    row_major = stored(store, "rm", b"\x7fELF row-major", "module {}", shape="K256_N768", columns=2)
-    register(project.registry_file, "sim", {QKV_RM: entry_of(row_major)})
+    for text in ("first", HOSTILE):
+        row_major = stored(store, text, b"\x7fELF row-major " + text.encode(), shape="K256_N768", columns=2)
+        with changing(project, f"the {text} rm"):
+            register(project.registry_file, "sim", {QKV_RM: entry_of(row_major)})
     predicate = {"result": "PASSED", "configuration": [], "note": HOSTILE}
     said = statement(QKV, entries[QKV].elf, "https://in-toto.io/attestation/test-result/v0.1", predicate)
     attest(store, entries[QKV].manifest, said, signed=False)

@@ -16,6 +16,7 @@ from tinyhtml5.parser import HTMLParser
 
 from elfkiln.cli import main
 from elfkiln.errors import Refused
+from elfkiln.io.canonical import sha256_hex
 from elfkiln.models.requirement import Use
 from elfkiln.store.registry import load_registry
 from elfkiln.work.site import design_facts
@@ -132,6 +133,25 @@ def test_two_layouts_are_compared(trees):
     assert "QKV K=256 N=768 M=128" in text
     assert "1 of 8 names have other bytes" in text
     assert "not both registered" in text
+
+
+def test_generations_are_compared(trees, project):
+    """The world was made in three steps: the build of tiny, a name in another layout, and other bytes under it."""
+    assert "3 generations of the registry" in words_of(trees["index.html"])
+    overview = words_of(trees["generations/index.html"])
+    # Eight names gained; then one; then one changed. The latest is first.
+    assert re.findall(r" (\d) (\d) (\d) [0-9a-f]{12}\b", overview) == [
+        ("0", "1", "0"),
+        ("1", "0", "0"),
+        ("8", "0", "0"),
+    ]
+    assert f"the {HOSTILE} rm (registry.yaml now)" in overview
+    first, second, third = (words_of(trees[f"generations/generation-{number}.html"]) for number in (1, 2, 3))
+    assert (first.count("(sim)"), second.count("(sim)")) == (8, 1)
+    assert f"Gained {QKV_RM} (sim)" in second
+    entry = load_registry(project.registry_file).entries("sim")[QKV_RM]
+    before = sha256_hex(b"\x7fELF row-major first")
+    assert f"{QKV_RM} sim {before[:12]} {entry.elf[:12]} {len(HOSTILE) - 5:+}" in third
 
 
 def test_a_recipe_page_has_what_went_in(trees, project):

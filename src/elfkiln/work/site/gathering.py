@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import pairwise
 from typing import Any
 
 from elfkiln.design.reader import MAX_CHARACTERS
@@ -22,16 +24,19 @@ from elfkiln.store.agreement import entry_fault
 from elfkiln.store.artifacts import read_records, recipe_table
 from elfkiln.store.attestations import Attestation, attestations
 from elfkiln.store.blobs import Store
-from elfkiln.store.registry import Entry, load_registry
+from elfkiln.store.registry import Entry, Registry, load_registry
 from elfkiln.store.toolchain_lock import read_lock
 from elfkiln.targets.table import target_named
 from elfkiln.work.asked import Asked, asked_by_model
+from elfkiln.work.generations import Difference, Generation, History, difference, history, registry_of
 from elfkiln.work.jobs import entry_of, registered_problem, registry_key
 from elfkiln.work.predict_token import NamePrediction, Pass, passes_of
 from elfkiln.work.report import token_report
 from elfkiln.work.site.design_facts import DesignFacts, design_facts
 
 HERE = "in the store, verified"
+MOST_GENERATIONS = 50
+"""Generations that have a page, the latest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +129,26 @@ class ModelPage:
 
 
 @dataclass(frozen=True, slots=True)
+class GenerationPage:
+    """A generation of registry.yaml, the number of the one before it (None: the first), and how they differ.
+
+    `difference` is None, and `fault` says why, where one of the two cannot be read.
+    """
+
+    generation: Generation
+    before: int | None
+    difference: Difference | None
+    fault: str = ""
+
+    @property
+    def when(self) -> str:
+        """When it was made, in UTC."""
+        return datetime.fromtimestamp(self.generation.time, UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+@dataclass(frozen=True, slots=True)
 class Catalogue:
-    """Everything the site shows beside docs/."""
+    """Everything the site shows beside docs/; generations the latest first."""
 
     default_target: str
     names: tuple[NameRow, ...]
@@ -133,6 +156,9 @@ class Catalogue:
     recipes: tuple[RecipePage, ...]
     designs: Mapping[str, str]
     facts: Mapping[str, DesignFacts]
+    generations: tuple[GenerationPage, ...]
+    current: int | None
+    damaged: int
 
     def with_elf(self, row: NameRow) -> tuple[NameRow, ...]:
         """Return the other names that stand for the same bytes."""
@@ -203,7 +229,42 @@ def gather(project: Project) -> Catalogue:
     }
     models = tuple(_model(project, one, rows, {t: registry.entries(t) for t, _ in keys}) for one in asked)
     names = tuple(rows.values())
-    return Catalogue(default, names, models, tuple(_recipes(store, names)), designs, facts)
+    past = history(project)
+    return Catalogue(
+        default,
+        names,
+        models,
+        tuple(_recipes(store, names)),
+        designs,
+        facts,
+        tuple(_generations(project, past)),
+        past.current,
+        len(past.damaged),
+    )
+
+
+def _generations(project: Project, past: History) -> Iterable[GenerationPage]:
+    """Return the last generations, the latest first, each against the one before it."""
+    registries: dict[int, Registry | str] = {-1: Registry({})}
+    shown = past.generations[-MOST_GENERATIONS - 1 :]
+    for one in shown:
+        try:
+            registries[one.number] = registry_of(project, one)
+        except ElfkilnError as error:
+            registries[one.number] = str(error)
+    oldest = len(past.generations) <= MOST_GENERATIONS
+    pairs: list[tuple[Generation | None, Generation]] = [(None, shown[0])] if oldest and shown else []
+    pages: list[GenerationPage] = []
+    for before, one in [*pairs, *pairwise(shown)]:
+        old, new = registries[before.number if before else -1], registries[one.number]
+        number = before.number if before else None
+        fault = next((side for side in (old, new) if isinstance(side, str)), "")
+        if isinstance(old, Registry) and isinstance(new, Registry):
+            made = GenerationPage(one, number, difference(old, new))
+        else:
+            made = GenerationPage(one, number, None, fault)
+        pages.append(made)
+    return reversed(pages)
 
 
 def _asked(project: Project, model: str, target: str, entries: Mapping[str, Entry]) -> _Asked:

@@ -27,6 +27,7 @@ from elfkiln.work.site.text_pages import numbered
 ASSETS = ("site.css", "site.js", "icon.svg")
 _HERE = Path(__file__).parent
 _SEARCH = "assets/search-index.js"
+_NAMES = [("Names", "../index.html")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +99,7 @@ class Compared:
     def size(self) -> str:
         """By how many bytes the right one is larger; "–" unless both are there."""
         one, other = (row.entry if row else None for row in (self.left, self.right))
-        return "–" if one is None or other is None else f"{other.size - one.size:+,}".replace("+0", "0")
+        return "–" if one is None or other is None else _change(other.size, one.size)
 
     @property
     def left_seconds(self) -> float | None:
@@ -143,6 +144,7 @@ class _Site:
         """Yield (path, bytes) of every page, picture and of the search index, which is last."""
         yield from self.overview()
         yield from self.models()
+        yield from self.generations()
         yield from self.names()
         yield from self.recipes()
         yield from self.designs()
@@ -182,6 +184,7 @@ class _Site:
             recipes=len(self.catalogue.recipes),
             models=len(self.catalogue.models),
             faults=[row for row in rows if row.fault],
+            generations=len(self.catalogue.generations),
         )
 
     def models(self) -> Iterator[tuple[str, bytes]]:
@@ -248,6 +251,31 @@ class _Site:
             slower=sum(ratio > 1 for ratio in ratios),
         )
 
+    def generations(self) -> Iterator[tuple[str, bytes]]:
+        pages = self.catalogue.generations
+        if not pages:
+            return
+        path = "generations/index.html"
+        given = {"current": self.catalogue.current, "damaged": self.catalogue.damaged}
+        yield self.page(path, "generations.html", "Generations", "names", crumbs=_NAMES, pages=pages, **given)
+        for page in pages:
+            found = page.difference
+            gained, changed, lost = found.parts if found else ((), (), ())
+            number = page.generation.number
+            yield self.page(
+                f"generations/generation-{number}.html",
+                "generation.html",
+                f"Generation {number}",
+                "names",
+                crumbs=[*_NAMES, ("Generations", "index.html")],
+                page=page,
+                parts=[
+                    (heading, [(*pair, self.rows.get(pair)) for pair in pairs])
+                    for heading, pairs in (("Gained", gained), ("Lost", lost))
+                ],
+                changed=[(target, key, was, now, self.rows.get((target, key))) for target, key, was, now in changed],
+            )
+
     def names(self) -> Iterator[tuple[str, bytes]]:
         for row in self.rows.values():
             entry = row.entry
@@ -277,7 +305,7 @@ class _Site:
             names = [self.of(row) for row in recipe.names]
             generator = f"generators/{recipe.digest}.html" if recipe.generator is not None else ""
             first = names[0]
-            crumbs = [("Names", "../index.html"), (first.key, f"../{first.url}")]
+            crumbs = [*_NAMES, (first.key, f"../{first.url}")]
             self.index.append((f"recipe {recipe.digest[:12]}", path, "recipe", f"{recipe.digest} {first.key}"))
             yield self.page(
                 path,
@@ -299,7 +327,7 @@ class _Site:
                 first.setdefault(row.entry.design, row)
         for digest, text in self.catalogue.designs.items():
             row = first[digest]
-            crumbs = [("Names", "../index.html"), (row.key, f"../{row.url}")]
+            crumbs = [*_NAMES, (row.key, f"../{row.url}")]
             yield self.text(f"designs/{digest}.html", f"Design of {row.key}", text, crumbs)
             facts = self.catalogue.facts.get(digest)
             if facts and facts.svg:
@@ -350,12 +378,17 @@ def _environment() -> Environment:
     )
     environment.filters |= {
         "breakable": _breakable,
+        "change": _change,
         "count": lambda number: f"{number:,}",
         "ms": lambda seconds: "–" if seconds is None else f"{seconds * 1e3:.2f}",
         "ratio": lambda one, other: "–" if not one or not other else f"{one / other:.2f}",
         "json": lambda value: json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False),
     }
     return environment
+
+
+def _change(now: int, before: int) -> str:
+    return f"{now - before:+,}" if now != before else "0"
 
 
 def _breakable(text: str) -> Markup:
