@@ -24,7 +24,7 @@ def task_verbs() -> Iterator[Any]:
 def task_test() -> dict[str, Any]:
     """Run the whole test suite with pytest."""
     return {
-        "actions": [f'"{sys.executable}" -m pytest -n auto %(words)s'],
+        "actions": [f'"{sys.executable}" -m pytest -n auto --dist worksteal %(words)s'],
         "pos_arg": "words",
         "verbosity": 2,
         "io": {"capture": False},

@@ -38,6 +38,10 @@
 #if defined(ELFKILN_IMPLEMENTATION)
 /* mmap's MAP_ANONYMOUS is not in plain POSIX; a strict -std=c11 needs it asked for before the first system header. */
 #if !defined(_DEFAULT_SOURCE)
+#if defined(ELFKILN_IMPLEMENTATION) && defined(_FEATURES_H) && !defined(_GNU_SOURCE) && !defined(_BSD_SOURCE)
+/* A header before this one settled what the C library shows, and asked for plain C only. */
+#error "elfkiln.h: include it with ELFKILN_IMPLEMENTATION before any other header, or define _DEFAULT_SOURCE"
+#endif
 #define _DEFAULT_SOURCE 1
 #endif
 #if !defined(_POSIX_C_SOURCE)
@@ -237,10 +241,6 @@ private:
 #include <sys/types.h>
 #include <time.h>
 #include <unistd.h>
-
-#if !defined(MAP_ANONYMOUS)
-#error "elfkiln.h: include it with ELFKILN_IMPLEMENTATION before any other header, or define _DEFAULT_SOURCE"
-#endif
 
 /* Memory for elfkiln_open; elfkiln_get takes none. Define both or none. */
 #if !defined(ELFKILN_MALLOC)
