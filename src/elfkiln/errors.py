@@ -64,6 +64,17 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f" (did you mean {near[0]}?)" if near else ""
 
 
+def with_log(error: BuildFailed, log: str) -> BuildFailed:
+    """Return an error with what the tools said so far hung on it as a note; a build keeps that (`log_of_error`)."""
+    error.add_note(log)
+    return error
+
+
+def log_of_error(error: BaseException) -> str:
+    """Return what was hung on an error as notes."""
+    return "\n".join(getattr(error, "__notes__", ()))
+
+
 def brief(value: object, limit: int = 160) -> str:
     """Return the text of a value on one line of at most `limit` characters, escapes shown.
 

@@ -116,6 +116,8 @@ GOLDEN_RUNS = [
 # Held to their forms alone: their values are the business of their own tests.
 FORM_RUNS = [
     ("verify", 0, ["verify", "model=tiny", "root={root}"]),
+    ("elfs", 0, ["elfs", "model=tiny", "--dry-run", "root={root}"]),
+    ("log", 0, ["log", QKV, "root={root}"]),
     ("predict", 0, ["predict", QKV, "root={root}"]),
     ("predict", 0, ["predict", "model=tiny", "root={root}"]),
     ("predict", 0, ["predict", "--validate", "root={root}"]),

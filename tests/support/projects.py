@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from elfkiln.errors import BuildFailed, Differs
+from elfkiln.errors import BuildFailed, Differs, with_log
 from elfkiln.models.catalogue import model_requirements
 from elfkiln.project import Project
 from elfkiln.store.recipe import Step, make_recipe
@@ -98,7 +98,7 @@ class StandInBuilder:
         text = inputs.work.text
         self.built.append(text)
         if self.fail_for and self.fail_for in text:
-            raise BuildFailed("the stand-in was told to fail")
+            raise with_log(BuildFailed("the stand-in was told to fail"), "the tool said no\n")
         if self.killed_for and self.killed_for in text:
             os.kill(os.getpid(), signal.SIGKILL)
         if self.hangs_in:

@@ -137,4 +137,6 @@ def test_a_fault_of_our_own_is_an_outcome(project, stand_in, monkeypatch):
     (job, *_), _ = plan_jobs(project, stand_in, [model_requirements(project, "tiny")])
     monkeypatch.setattr("elfkiln.work.worker.obtain", lambda *_, **__: 1 / 0)
     found = do(Means(project, stand_in), None, Task(job, {}), lambda _: None)
-    assert found == Failed("internal error: ZeroDivisionError: division by zero", 1)
+    assert isinstance(found, Failed)
+    assert (found.reason, found.exit_code) == ("internal error: ZeroDivisionError: division by zero", 1)
+    assert found.log.startswith("Traceback")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 
 from elfkiln.work.progress import Progress
 
@@ -24,6 +25,31 @@ def test_plain_lines():
         "failed: c.elf: lint: L1 full",
         "3 names",
     ]
+
+
+def test_a_terminal_shows_what_runs_and_what_each_has_come_to(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    stream = io.StringIO()
+    show = Progress(stream, live=True)
+    show.start(3)
+    show.phase("a.elf", "render")
+    seen = []
+    monkeypatch.setattr(show._live, "update", lambda done, title: seen.append((done, title)))
+    show.phase("b.elf", "design")
+    show.phase("a.elf", "lint")
+    show.done("a.elf", built=True)
+    show.failed("b.elf", "no")
+    show.stop()
+    assert seen == [
+        (0, "render a.elf; design b.elf"),
+        (0, "lint a.elf; design b.elf"),
+        (1, "design b.elf"),
+        (2, ""),
+    ]
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", stream.getvalue())
+    # Of 3 none is done; elapsed, and what is left is not known yet.
+    assert "0/3 0:00:00 left -:--:-- render a.elf" in text
 
 
 def test_silent_prints_nothing(capsys):

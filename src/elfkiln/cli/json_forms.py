@@ -129,6 +129,17 @@ FORMS: dict[str, tuple[Form, ...]] = {
             "up_to_date": ["text"],
             "failed": [{"name": "text", "reason": "text"}],
         },
+        {"target": "text", "toolchain": "hex", "dry_run": [{"name": "text", "state": "text", "why": "text"}]},
+    ),
+    "log": (
+        {
+            "name": "text",
+            "target": "text",
+            "state": "text",
+            "recipe": "sha256|null",
+            "reason": "text",
+            "log": "text",
+        },
     ),
     "reproduce": (
         {

@@ -55,6 +55,9 @@ VERBS: dict[str, Verb] = {
                 "--rebuild": "build also what is up to date and compare the bytes with the registry",
                 "--no-substitute": "build everything here, whatever a mirror has",
                 "--must-hit": "build nothing: what neither the store nor a mirror has is a failure",
+                "--dry-run": "say what would be built and why, and build nothing",
+                "--fail-fast": "end the build at the first failure (-k: go on with the others, which is the default)",
+                "-k": "go on with the others when one fails (the default)",
             }
             | PLAIN_HTTP,
             words=("NAME",),
@@ -63,6 +66,7 @@ VERBS: dict[str, Verb] = {
         (
             "elfs model=bonsai2-27b",
             "elfs model=bonsai2-27b layout=rm -n 2",
+            "elfs model=bonsai2-27b --dry-run",
             "elfs plan=/srv/models/bonsai",
             "elfs model=bonsai2-27b mirror=oci://registry.example/kernels --must-hit",
         ),
@@ -120,6 +124,13 @@ VERBS: dict[str, Verb] = {
         Spec(keys=TARGET | ROOT, words=("NAME",)),
         ("explain full_i8_QKV_K5120_N14336_b8.elf",),
         "the name would be built",
+    ),
+    "log": Verb(
+        "log",
+        "show what the tools said when a name was built, or when its last build failed",
+        Spec(keys=TARGET | ROOT, words=("NAME",)),
+        ("log full_i8_QKV_K5120_N14336_b8.elf",),
+        "there is no log: the name was not built here",
     ),
     "verify": Verb(
         "verify",

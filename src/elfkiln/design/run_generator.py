@@ -18,7 +18,7 @@ import elfkiln
 from elfkiln.design import model
 from elfkiln.design.model import Design
 from elfkiln.design.reader import MAX_CHARACTERS, design_of_module, read_design
-from elfkiln.errors import BuildFailed, Refused, brief
+from elfkiln.errors import BuildFailed, Refused, brief, with_log
 from elfkiln.io.canonical import sha256_hex
 from elfkiln.io.checked import Value
 from elfkiln.io.child import GIB, MIB, ChildRun, Limits, run_child, run_forked
@@ -69,7 +69,7 @@ def design_of_generator(
             (private / _PROGRAM).write_bytes(program.encode("utf-8", "surrogatepass"))
             run = (_forked if _may_fork else _run)(private, timeout, name)
             if run.exit_code:
-                raise BuildFailed(f"{name}: {_failure(private / _REPORT, run)}")
+                raise with_log(BuildFailed(f"{name}: {_failure(private / _REPORT, run)}"), run.err)
             handed = _handed_over(private / _DESIGN, run.stdout) if _may_fork else None
     except OSError as error:
         raise storage_refusal(workdir, error) from error

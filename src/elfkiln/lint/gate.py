@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from elfkiln.design.model import Design
-from elfkiln.errors import BuildFailed
+from elfkiln.errors import BuildFailed, with_log
 from elfkiln.lint import ERROR, lint
 
 
@@ -14,5 +14,5 @@ def pass_lint(design: Design, target: str) -> list[str]:
     errors = [finding for finding in findings if finding.severity == ERROR]
     if errors:
         more = f" (and {len(errors) - 1} more; see elfkiln lint)" if len(errors) > 1 else ""
-        raise BuildFailed(f"lint: {errors[0].line}{more}")
+        raise with_log(BuildFailed(f"lint: {errors[0].line}{more}"), "".join(f"{line}\n" for line in lines))
     return lines

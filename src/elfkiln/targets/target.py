@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 Say = Callable[[str], None]
-"""Takes the name of the phase a build is in: `run`, `design`, `lint`, `compile`, `link`, `check`."""
+"""Takes the name of the phase a build is in: `render`, `design`, `lint`, `compile`, `link`, `check`."""
 
 
 def silent(phase: str) -> None:

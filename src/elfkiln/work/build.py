@@ -21,6 +21,7 @@ from elfkiln.store.artifacts import Artifact, find_artifact, recipe_ref
 from elfkiln.store.blobs import Store
 from elfkiln.store.registry import Entry, load_registry, register
 from elfkiln.targets.target import Builder, headline_of
+from elfkiln.work.build_log import forget_failed, keep_failed
 from elfkiln.work.fast_elfs import nothing_to_do
 from elfkiln.work.generations import changing
 from elfkiln.work.jobs import Failure, Job, plan_jobs, registry_key
@@ -258,8 +259,10 @@ class _Run:
                         if text not in self.said:
                             self.said.add(text)
                             tell(text)
-                    case Failed(reason, code):
+                    case Failed(reason, code, log):
                         self._fail(job, reason, code)
+                        for key, _ in job.wanted:
+                            keep_failed(self.project, self.builder.pin.name, key, reason, log)
                         if self.options.fail_fast:
                             return
                     case Obtained() as found:
@@ -296,8 +299,13 @@ class _Run:
         except ElfkilnError as error:
             self._fail(job, str(error), error.exit_code)
             return True
+        self._forget_failed(job)
         self.progress.done(job.title, built=False)
         return True
+
+    def _forget_failed(self, job: Job) -> None:
+        for key, _ in job.wanted:
+            forget_failed(self.project, self.builder.pin.name, key)
 
     def _admitted(self, job: Job, recipe: str) -> bool:
         """Register the job's names for the stored artifact of its recipe, if there is a whole one."""
@@ -327,6 +335,7 @@ class _Run:
 
     def _take(self, job: Job, found: Obtained) -> None:
         """Count what a worker made or found; new entries wait until several are written down at once."""
+        self._forget_failed(job)
         self.recipes[job.title] = found.artifact.recipe
         try:
             if not (found.built or found.fetched) and self._registered(job, found.artifact.recipe):

@@ -25,6 +25,7 @@ from elfkiln.work.jobs import entry_of, generator_of, registry_key
 from elfkiln.work.recipes import Memo
 
 DESIGN = "design"
+UP_TO_DATE = "up to date"
 _MOST_NAMED = 3
 
 
@@ -212,7 +213,7 @@ def first_line(store: Store, was: str, now: bytes | None) -> tuple[int, str, str
 def _state(store: Store, recipe: Recipe, entry: Entry | None) -> str:
     registered = entry is not None and entry.recipe == recipe.digest
     if find_artifact(store, recipe.digest, entry.manifest if registered and entry else None) is not None:
-        return "up to date" if registered else "stored, not registered"
+        return UP_TO_DATE if registered else "stored, not registered"
     if registered:
         return "bytes damaged or gone"
     return "would be built"

@@ -27,6 +27,7 @@ class Progress:
         self._total = 0
         self._done = 0
         self._live: _Live | None = None
+        self._running: dict[str, str] = {}
 
     @classmethod
     def silent(cls) -> Progress:
@@ -46,33 +47,41 @@ class Progress:
         """Take the number of recipes; nothing is printed yet."""
         self._total, self._done = total, 0
 
-    def begin(self, title: str) -> None:
-        """Say that work on a recipe begins (shown on a terminal only)."""
+    def phase(self, title: str, name: str) -> None:
+        """Say what work on a recipe has come to: `render`, `design`, `lint`, `compile` (shown on a terminal only)."""
         with self._lock:
+            self._running[title] = name
             if self._wants_live and self._live is None:
                 self._live = _RichLive(self._stream, self._total)
-            if self._live is not None:
-                self._live.update(self._done, title)
+            self._show()
 
-    def phase(self, title: str, name: str) -> None:  # noqa: ARG002
-        """Say what work on a recipe has come to (shown on a terminal only)."""
-        self.begin(title)
+    def _show(self) -> None:
+        if self._live is not None:
+            self._live.update(self._done, "; ".join(f"{name} {title}".strip() for title, name in self._running.items()))
+
+    def begin(self, title: str) -> None:
+        """Say that work on something begins that has no phases (shown on a terminal only)."""
+        with self._lock:
+            self._running.clear()
+        self.phase(title, "")
 
     def done(self, title: str, *, built: bool, notes: Sequence[str] = ()) -> None:
         """Count a recipe as done; a built one is named, with what its generator notes of it."""
         with self._lock:
             self._done += 1
+            self._running.pop(title, None)
             if built:
                 self._print(f"[{self._done}/{self._total}] built {title}")
                 for note in notes:
                     self._print(f"note: {title}: {note}")
-            if self._live is not None:
-                self._live.update(self._done, title)
+            self._show()
 
     def failed(self, title: str, reason: str) -> None:
         """Name a recipe that failed, with its one-line reason."""
         with self._lock:
             self._done += 1
+            self._running.pop(title, None)
+            self._show()
             self._print(f"[{self._done}/{self._total or self._done}] FAILED {title}: {reason}")
 
     def stop(self) -> None:
@@ -110,10 +119,17 @@ class _RichLive:
 
     def __init__(self, stream: TextIO | None, total: int) -> None:
         from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
         from rich.progress import Progress as Bar
 
-        columns = (BarColumn(bar_width=24), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
+        columns = (
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            TextColumn("{task.description}", markup=False),
+        )
         self._bar = Bar(*columns, console=Console(file=getattr(stream, "raw", stream)), transient=True)
         self._task = self._bar.add_task("", total=total)
         self._bar.start()

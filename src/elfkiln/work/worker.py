@@ -13,13 +13,14 @@ import os
 import pickle
 import signal
 import sys
+import traceback
 from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import NoReturn
 
-from elfkiln.errors import BuildFailed, ElfkilnError, brief
+from elfkiln.errors import BuildFailed, ElfkilnError, brief, log_of_error
 from elfkiln.io.files import space_refusal, storage_refusal
 from elfkiln.io.keeper import dies_with
 from elfkiln.io.variation import number_from, reproducing
@@ -70,10 +71,11 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """How a task failed: one line, and the exit code it asks for."""
+    """How a task failed: one line, the exit code it asks for, and what the tools said until then."""
 
     reason: str
     exit_code: int
+    log: str = ""
 
 
 Outcome = Obtained | Failed
@@ -82,6 +84,7 @@ Message = Phase | Note | Outcome
 
 def do(means: Means, mirrors: OpenMirrors | None, task: Task, send: Callable[[Message], None]) -> Outcome:
     """Do one task, and send what it comes to meanwhile; whatever goes wrong is the outcome, in one line."""
+    log = ""
     try:
         return obtain(
             means.project,
@@ -93,13 +96,15 @@ def do(means: Means, mirrors: OpenMirrors | None, task: Task, send: Callable[[Me
             mirrors=mirrors,
         )
     except ElfkilnError as error:
+        log = log_of_error(error)
         told = space_refusal(means.project.out) or error
     except OSError as error:
         told = storage_refusal(Path(error.filename or means.project.out), error)
     except Exception as error:
         # Ours to mend, but it must not pass for a build that went well.
+        log = traceback.format_exc()
         told = BuildFailed(f"internal error: {type(error).__name__}: {brief(error)}")
-    return Failed(str(told), told.exit_code)
+    return Failed(str(told), told.exit_code, log)
 
 
 def do_here(means: Means, tasks: Iterable[Task]) -> Generator[tuple[int, Message]]:

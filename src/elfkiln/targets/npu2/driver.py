@@ -181,7 +181,7 @@ class _Run:
         microkernel.check_objects(self.generator.kernels)
         tools = verify_install(self.toolchain)
         self._head()
-        self.say("run")
+        self.say("render")
         pretty = self._print_design()
         generic = self._print_generic()
         self.say("lint")

@@ -10,7 +10,7 @@ from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path, PurePosixPath
 
-from elfkiln.errors import BuildFailed, Refused, refusal
+from elfkiln.errors import BuildFailed, Refused, refusal, with_log
 from elfkiln.families.family import KernelObject
 from elfkiln.io.byte_cache import ByteCache
 from elfkiln.io.canonical import canonical_json, sha256_hex
@@ -192,7 +192,8 @@ class Compiler:
         said = (done.err + done.out).replace(str(folder), ".")
         self.log += said
         if done.exit_code:
-            raise BuildFailed(f"{what}: zig {arguments[0]}: {done.ending}: {complaint(said)}")
+            failed = BuildFailed(f"{what}: zig {arguments[0]}: {done.ending}: {complaint(said)}")
+            raise with_log(failed, self.log)
 
 
 def sim_sources(kernel_root: Path, kernels: Iterable[KernelObject]) -> dict[str, bytes]:

@@ -58,7 +58,7 @@ class SimBuilder:
         from elfkiln.targets.sim.make_elf import units_of
 
         toolchain = self.checked_toolchain()
-        say("run")
+        say("render")
         text, design = design_of_generator(generator.text, workdir=workdir)
         say("design")
         compiler = Compiler(toolchain, self.project.cache, workdir)
