@@ -317,6 +317,19 @@ def test_six_thousand_names_in_a_lock(probe, tmp_path):
     assert probe.get(names[4321], dir=tmp_path, target="sim", without_plan=1)[2] == "missing"
 
 
+def test_a_name_has_63_bytes_and_no_more(probe, tmp_path):
+    """The engine's buffer has 64 bytes with the NUL: a sealed ELF's name may fill it."""
+    longest = "s" * 59 + ".elf"
+    folder = make_set(tmp_path / "model", **{**PB16I, "decode__sealed_elf": longest})
+    data = b"\x7fELF" + bytes(9000)
+    (folder / longest).write_bytes(data)
+    write_lock(folder, [*PATHS, longest])
+    row = probe.get(longest, dir=folder, target="sim")
+    assert row[:3] == ["artifact", longest, str(folder)]
+    assert row[4] == hashlib.sha256(data).hexdigest()
+    assert probe.get(f"s{longest}", dir=folder, target="sim")[:3] == ["error", "7", "bad name"]
+
+
 def test_bytes_that_were_handed_out_stay_whatever_happens_to_the_file(client_programs, client_folder):
     from client_programs import SOURCES
 
