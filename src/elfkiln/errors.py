@@ -50,8 +50,10 @@ def mismatch_line(what: str, *, expected: object, found: object, remedy: str = "
     return f"{line}; {remedy}" if remedy else line
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str:
+def did_you_mean(word: str, known: Iterable[str], *, cutoff: float = 0.6) -> str:
     """Return ` (did you mean X?)` when one of the known words is near, else nothing.
+
+    `cutoff` is difflib's ratio from which a word counts as near; artifact names, which all begin alike, need 0.9.
 
     >>> did_you_mean("lokup", ["elfs", "lookup"])
     ' (did you mean lookup?)'
@@ -60,7 +62,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     """
     from difflib import get_close_matches
 
-    near = get_close_matches(word, list(dict.fromkeys(known)), n=1)
+    near = get_close_matches(word, list(dict.fromkeys(known)), n=1, cutoff=cutoff)
     return f" (did you mean {near[0]}?)" if near else ""
 
 
@@ -73,6 +75,16 @@ def with_log(error: BuildFailed, log: str) -> BuildFailed:
 def log_of_error(error: BaseException) -> str:
     """Return what was hung on an error as notes."""
     return "\n".join(getattr(error, "__notes__", ()))
+
+
+def one_of(word: str, known: Iterable[str]) -> str:
+    """Return `one of A, B`, and which of them is near a word that is none.
+
+    >>> one_of("npu", ["npu2", "sim"])
+    'one of npu2, sim (did you mean npu2?)'
+    """
+    names = list(known)
+    return f"one of {', '.join(names)}{did_you_mean(word, names)}"
 
 
 def brief(value: object, limit: int = 160) -> str:

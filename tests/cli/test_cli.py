@@ -17,10 +17,11 @@ from elfkiln.cli.doit_tasks import options_of, run_verb, verb_task
 from elfkiln.cli.verbs import TARGET_WORDS, VERBS
 from elfkiln.errors import Refused
 from elfkiln.project import find_project
+from elfkiln.store.registry import Entry, register
 from elfkiln.studies.kv_gate import HEAD_WIDTH, OUTLIER_CHANNELS
 from elfkiln.targets.table import TARGETS
 from elfkiln.work.lint import DEFAULT_TARGET
-from projects import CHECKOUT
+from projects import CHECKOUT, make_project
 
 SPEC = Spec(
     keys={"model": "", "dir": ""},
@@ -115,6 +116,14 @@ def test_no_verb_and_an_unknown_verb_are_code_2(capsys):
         (["elfs", "model=tinny"], "(did you mean tiny?)"),
         (["explain", "full_i8_QKV_K256_N769_b8.elf"], "(did you mean full_i8_QKV_K256_N768_b8.elf?)"),
         (["resolve", "full_i8_QKV_K256_N768_b8_m17.elf", "model=tiny", "dir=x"], "N768_b8_m16.elf?)"),
+        (["elfs", "model=tiny", "target=npu"], "(did you mean npu2?)"),
+        (["lint", "x.mlir", "target=simm"], "(did you mean sim?)"),
+        (["lookup", "full_i8_QVK_K256_N768_b8.elf"], "(did you mean QKV?)"),
+        (["completion", "bsah"], "(did you mean bash?)"),
+        (["toolchain", "instal"], "(did you mean install?)"),
+        (["help", "lokup"], "(did you mean lookup?)"),
+        (["cross-check", "model=qwen3-4"], "(did you mean qwen3-4b?)"),
+        (["bench", "model=tiny", "target=npu2", "pmode=perfomance"], "(did you mean performance?)"),
         (["zzzz"], ""),
     ],
 )
@@ -125,6 +134,23 @@ def test_a_near_word_is_offered(project, capsys, monkeypatch, words, near):
     assert near in error
     assert error.count("did you mean") == bool(near)
     assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize(("verb", "code"), [("lookup", 1), ("attestations", 1), ("draw", 2), ("predict", 2)])
+def test_a_registered_name_is_offered_for_one_that_is_not(tmp_path, capsys, verb, code):
+    project = make_project(tmp_path / "project")
+    entry = Entry(*("0" * 64, 1), *("0" * 64,) * 3, 2)
+    register(project.registry_file, "sim", {"full_i8_QKV_K256_N768_b8.elf": entry})
+    assert main([verb, "full_i8_QKV_K256_N786_b8.elf", f"root={project.root}"]) == code
+    said = capsys.readouterr()
+    assert "not registered for target sim (did you mean full_i8_QKV_K256_N768_b8.elf?)" in said.out + said.err
+
+
+def test_help_of_a_verb_is_what_the_verb_says_of_itself(capsys):
+    assert main(["help", "site"]) == 0
+    first = capsys.readouterr().out
+    assert main(["site", "--help"]) == 0
+    assert capsys.readouterr().out == first
 
 
 def test_outside_a_checkout_root_must_be_named(tmp_path, monkeypatch):

@@ -10,6 +10,7 @@ import pytest
 from elfkiln.cli import main
 from elfkiln.models.catalogue import model_requirements
 from elfkiln.store.registry import load_registry
+from elfkiln.targets.sim.zig_toolchain import Host, this_host
 from elfkiln.work import doctor as module
 from elfkiln.work.build import build_elfs
 from elfkiln.work.doctor import doctor
@@ -33,6 +34,7 @@ def test_a_sound_machine_without_an_npu(built):
     assert {what: one.state for what, one in found.items()} == {
         "Python": "ok",
         "disk": "ok",
+        "CPU": "ok",
         "toolchain npu2": "note",
         "toolchain sim": "ok",
         "registry sim": "ok",
@@ -58,6 +60,27 @@ def test_a_damaged_blob_is_wrong_and_a_missing_one_a_note(built):
     assert found.state == "wrong"
     assert f"1 blobs damaged, first sha256:{blob.name[:12]}" in found.found
     assert doctor(built, module.Path("/nonexistent")).exit_code == 1
+
+
+def test_an_entry_that_contradicts_its_manifest_is_wrong(built):
+    text = built.registry_file.read_text()
+    size = load_registry(built.registry_file).entries("sim")[QKV].size
+    built.registry_file.write_text(text.replace(f"size: {size}\n", f"size: {size + 1}\n"))
+    found = rows(built)["registry sim"]
+    assert found.state == "wrong"
+    assert "contradict their manifests, first: registry.yaml: sim/full_i8_" in found.found
+    assert f"expected {size}, as manifest" in found.found
+
+
+def test_a_processor_that_runs_no_sim_elf_is_wrong(built, monkeypatch):
+    flags = frozenset(this_host().cpu_flags - {"avx2", "sha_ni"})
+    monkeypatch.setattr(module, "this_host", lambda: Host("Linux", "x86_64", flags))
+    found = rows(built)["CPU"]
+    assert found.state == "wrong"
+    assert "no SHA extensions" in found.found
+    assert "without avx2" in found.found
+    monkeypatch.setattr(module, "this_host", lambda: Host("Linux", "aarch64", frozenset()))
+    assert "found Linux on aarch64" in rows(built)["CPU"].found
 
 
 def test_files_that_cannot_be_read_are_one_finding(built):

@@ -7,7 +7,7 @@ import sys
 
 from elfkiln.cli.arguments import Arguments
 from elfkiln.cli.common import print_json, project_of, sets_of, target_of
-from elfkiln.errors import EXIT_DONE, Refused, refusal
+from elfkiln.errors import EXIT_DONE, Refused, one_of, refusal
 from elfkiln.targets.npu2.device.results import DeviceResult, table
 from elfkiln.targets.npu2.device.series import DeviceOptions
 
@@ -19,7 +19,7 @@ def run(arguments: Arguments) -> int:
     """Time every ELF of every set asked for; return 1 when one is wrong or could not be run."""
     mode = arguments.keys.get("pmode", "any")
     if mode not in MODES:
-        raise refusal("pmode", expected="one of " + ", ".join(MODES), found=mode)
+        raise refusal("pmode", expected=one_of(mode, MODES), found=mode)
     iterations = _count(arguments, "iterations", 50)
     if not iterations:
         raise Refused("bench: iterations: expected 1 or more, found 0; verify on=device takes no times")

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 
 from elfkiln.cli.arguments import Arguments
 from elfkiln.cli.verbs import TARGET_WORDS, VERBS
-from elfkiln.errors import EXIT_DONE, refusal
+from elfkiln.errors import EXIT_DONE, one_of, refusal
 from elfkiln.project import REGISTRY_FILE, find_root, models_below
 
 BASH = """\
@@ -69,7 +69,7 @@ def run(arguments: Arguments) -> int:
     """Print the script of a shell."""
     shell = arguments.words[0]
     if shell not in SCRIPTS:
-        raise refusal("completion", expected="one of " + ", ".join(SCRIPTS), found=shell)
+        raise refusal("completion", expected=one_of(shell, SCRIPTS), found=shell)
     if arguments.json:
         # Not at the top: at each press of the key only candidates are asked for.
         from elfkiln.cli.common import print_json

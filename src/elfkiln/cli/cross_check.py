@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from elfkiln.cli.arguments import Arguments
 from elfkiln.cli.common import print_json
-from elfkiln.errors import EXIT_DIFFERS, EXIT_DONE, refusal
+from elfkiln.errors import EXIT_DIFFERS, EXIT_DONE, did_you_mean, refusal
 from elfkiln.studies.cross_check import cross_check, models
 
 
@@ -12,7 +12,8 @@ def run(arguments: Arguments) -> int:
     """Print every disagreement; return 1 when there is one."""
     wanted = arguments.keys.get("model", "all")
     if wanted not in (*models(), "all"):
-        raise refusal("cross-check: model", expected="all, or one with published geometry", found=wanted)
+        near = did_you_mean(wanted, models())
+        raise refusal("cross-check: model", expected=f"all, or one with published geometry{near}", found=wanted)
     findings = {model: cross_check(model) for model in (models() if wanted == "all" else (wanted,))}
     if arguments.json:
         rows = {

@@ -35,14 +35,13 @@ def _run(words: list[str]) -> int:
             from elfkiln.cli.reference import reference
 
             print(reference(), end="")
+        elif words[:1] == ["help"] and words[1:]:
+            print(_usage(words[1], _known(words[1])))
         else:
             print(_overview())
         return EXIT_DONE if words else EXIT_REFUSED
     verb, given = words[0], words[1:]
-    if verb not in VERBS:
-        near = did_you_mean(verb, VERBS)
-        raise Refused(f"no verb {verb!r}{near}; it has {', '.join(sorted(VERBS))}")
-    known = VERBS[verb]
+    known = _known(verb)
     if verb == "completion" and given[:1] == ["candidates"]:
         # What a shell asks at each press of the key: any words, options too.
         from elfkiln.cli.completion import candidates
@@ -55,6 +54,13 @@ def _run(words: list[str]) -> int:
     arguments = parse(verb, known.spec, given)
     code: int = import_module(f"elfkiln.cli.{known.module}").run(arguments)
     return code
+
+
+def _known(verb: str) -> Verb:
+    if verb not in VERBS:
+        near = did_you_mean(verb, VERBS)
+        raise Refused(f"no verb {verb!r}{near}; it has {', '.join(sorted(VERBS))}")
+    return VERBS[verb]
 
 
 def _overview() -> str:

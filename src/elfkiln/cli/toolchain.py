@@ -7,7 +7,7 @@ from pathlib import Path
 
 from elfkiln.cli.arguments import Arguments
 from elfkiln.cli.common import print_json, project_of, target_of
-from elfkiln.errors import EXIT_DIFFERS, EXIT_DONE, Refused
+from elfkiln.errors import EXIT_DIFFERS, EXIT_DONE, Refused, one_of
 from elfkiln.project import Project
 from elfkiln.targets.table import TARGETS
 from elfkiln.work.toolchain import install_toolchain, mirror_toolchain
@@ -18,7 +18,7 @@ def run(arguments: Arguments) -> int:
     actions = {"install": _install, "status": _status, "mirror": _mirror, "bump": _bump}
     action = arguments.words[0]
     if action not in actions:
-        raise Refused(f"toolchain: takes one of {', '.join(actions)}, found {action}")
+        raise Refused(f"toolchain: takes {one_of(action, actions)}, found {action}")
     _refuse_unused(action, arguments)
     return actions[action](project_of(arguments), arguments)
 

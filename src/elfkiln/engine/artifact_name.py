@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 from elfkiln.engine import contract
-from elfkiln.errors import brief, refusal
+from elfkiln.errors import brief, one_of, refusal
 
 _MODEL = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}", re.ASCII)
 _ROLE_NAMES = frozenset(role.name for role in contract.ROLES)
@@ -38,7 +38,7 @@ class ArtifactName:
     def __post_init__(self) -> None:
         """Refuse a role or tag the engine does not know, a geometry below 1, and a name over the engine's buffer."""
         if self.role not in _ROLE_NAMES:
-            raise refusal("artifact name: role", expected="one of " + " ".join(sorted(_ROLE_NAMES)), found=self.role)
+            raise refusal("artifact name: role", expected=one_of(self.role, sorted(_ROLE_NAMES)), found=self.role)
         for letter, value in (("K", self.K), ("N", self.N)):
             if value < 1:
                 raise refusal(f"artifact name: {letter}", expected="a positive integer", found=value)

@@ -10,7 +10,7 @@ from pathlib import Path
 from elfkiln.engine import contract
 from elfkiln.engine.artifact_name import ArtifactName, checked_model_name
 from elfkiln.engine.legality import check_geometry
-from elfkiln.errors import refusal
+from elfkiln.errors import one_of, refusal
 from elfkiln.io.checked import YAML, Value
 from elfkiln.io.strict_yaml import Field, read_strict_yaml
 from elfkiln.models.requirement import Demand, RequirementSet, Use, prefill_and_twins
@@ -89,7 +89,7 @@ def checked_layout(what: str, layout: str) -> str:
         known = layout in contract.LAYOUTS
         raise refusal(
             what,
-            expected="one of " + ", ".join(contract.CONFIG_LAYOUTS),
+            expected=one_of(layout, contract.CONFIG_LAYOUTS),
             found=layout,
             remedy="this layout needs a plan.json" if known else "",
         )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from elfkiln.errors import refusal
+from elfkiln.errors import one_of, refusal
 from elfkiln.io.canonical import canonical_json, sha256_hex
 from elfkiln.io.checked import TOML, Value
 from elfkiln.io.strict_toml import read_strict_toml
@@ -39,7 +39,7 @@ class Lock:
         """Return a target's pin (default: `default_target`); an unknown name is `Refused`."""
         wanted = self.default_target if name is None else name
         if wanted not in self.targets:
-            raise refusal(f"target={wanted}", expected="one of " + ", ".join(sorted(self.targets)), found=wanted)
+            raise refusal(f"target={wanted}", expected=one_of(wanted, sorted(self.targets)), found=wanted)
         return self.targets[wanted]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from elfkiln.engine.artifact_name import ArtifactName
-from elfkiln.errors import refusal
+from elfkiln.errors import one_of, refusal
 from elfkiln.project import Project
 from elfkiln.store.toolchain_lock import read_lock
 from elfkiln.targets.npu2 import TARGET as NPU2
@@ -25,7 +25,7 @@ def target_named(name: str) -> Target:
     'sim'
     """
     if name not in TARGETS:
-        raise refusal("target", expected="one of " + ", ".join(sorted(TARGETS)), found=name)
+        raise refusal("target", expected=one_of(name, sorted(TARGETS)), found=name)
     return TARGETS[name]
 
 

@@ -14,9 +14,11 @@ from typing import Any, Literal, TypeAlias
 
 from elfkiln.errors import EXIT_DIFFERS, EXIT_DONE, ElfkilnError, brief
 from elfkiln.project import Project
+from elfkiln.store.agreement import entry_fault
 from elfkiln.store.blobs import Store
 from elfkiln.store.registry import load_registry
 from elfkiln.store.toolchain_lock import read_lock
+from elfkiln.targets.sim.zig_toolchain import SimToolchain, check_host, this_host
 from elfkiln.work.answers import look_at_all
 from elfkiln.work.toolchain_status import toolchain_status
 
@@ -74,7 +76,7 @@ class Diagnosis:
 
 
 def doctor(project: Project, device_root: Path = Path("/")) -> Diagnosis:
-    """Look at Python, the disk, the toolchains, the registry against the store, and the NPU; nothing is changed.
+    """Look at Python, disk, processor, toolchains, the registry against the store, and the NPU; nothing is changed.
 
     Registered blobs are hashed, and so is every file of an installed toolchain. `device_root` is where /dev lies.
     """
@@ -82,6 +84,7 @@ def doctor(project: Project, device_root: Path = Path("/")) -> Diagnosis:
         (
             _python(),
             _disk(project),
+            *_cpu(project),
             *_toolchains(project),
             *_registry(project),
             *_device(device_root),
@@ -106,6 +109,24 @@ def _disk(project: Project) -> Looked:
         return Looked("disk", "wrong", f"{project.root} is not writable", "nothing can be built or registered here")
     state: State = "ok" if free >= LEAST_FREE_BYTES else "wrong"
     return Looked("disk", state, f"{free / 1e9:.1f} GB free", "" if state == "ok" else "free some")
+
+
+def _cpu(project: Project) -> Iterator[Looked]:
+    """Say whether ELFs of target sim, which are compiled for one kind of processor, run on this one."""
+    host = this_host()
+    try:
+        lock = read_lock(project.lock_file)
+        needed = SimToolchain.from_pin(lock.target("sim")).cpu
+    except ElfkilnError:
+        return  # what is wrong with the lock is said below
+    hashes = "SHA extensions" if "sha_ni" in host.cpu_flags else "no SHA extensions, so hashing takes longer"
+    text = f"{host.machine}, {os.cpu_count() or 1} processors, {hashes}"
+    try:
+        check_host(needed, host)
+    except ElfkilnError as error:
+        yield Looked("CPU", "wrong" if lock.default_target == "sim" else "note", f"{text}; {error}")
+        return
+    yield Looked("CPU", "ok", f"{text}, runs {needed}")
 
 
 def _toolchains(project: Project) -> Iterator[Looked]:
@@ -140,7 +161,11 @@ def _registry(project: Project) -> Iterator[Looked]:
         there = sum(str(project.blobs / entry.elf) in good for entry in entries.values())
         damaged = [path for path, seen in found.items() if path not in good and not seen.startswith("absent")]
         what, text = f"registry {target}", f"{there} of {len(entries)} names stored, their bytes verify"
-        if damaged:
+        store = Store(project.store)
+        faults = [fault for key, entry in entries.items() if (fault := entry_fault(store, target, key, entry))]
+        if faults:
+            yield Looked(what, "wrong", f"{text}; {len(faults)} contradict their manifests, first: {faults[0]}")
+        elif damaged:
             first = os.path.basename(damaged[0])[:12]
             remedy = "doit elfs builds them anew"
             yield Looked(what, "wrong", f"{text}; {len(damaged)} blobs damaged, first sha256:{first}", remedy)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from elfkiln.errors import EXIT_DIFFERS, EXIT_DONE, Differs
+from elfkiln.errors import EXIT_DIFFERS, EXIT_DONE, Differs, did_you_mean
 from elfkiln.models.requirement import RequirementSet
 from elfkiln.models.set_digest import set_digest
 from elfkiln.project import Project
@@ -22,7 +22,8 @@ from elfkiln.work.jobs import entry_of, registry_key, served_problem
 class Found:
     """One name and what the registry says of it.
 
-    `entry` is None when it is not registered; `problem` says why what is registered is not what is asked for.
+    `entry` is None when it is not registered; `problem` says why what is registered is not what is asked for. `near`
+    proposes a registered name in place of one that is not.
     """
 
     target: str
@@ -30,6 +31,12 @@ class Found:
     key: str
     entry: Entry | None
     problem: str | None = None
+    near: str = ""
+
+    @property
+    def unregistered(self) -> str:
+        """The words for a name that is not registered."""
+        return f"not registered for target {self.target}{self.near}"
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form; digests as `sha256:<hex>`, null where there are none."""
@@ -49,7 +56,7 @@ class Found:
     def line(self) -> str:
         """Return the line for a person: path, digest, size, recipe."""
         if self.entry is None:
-            return f"{self.path}  not registered for target {self.target}"
+            return f"{self.path}  {self.unregistered}"
         line = f"{self.path}  sha256:{self.entry.elf}  {self.entry.size}  recipe sha256:{self.entry.recipe}"
         return f"{line}  not what is asked for: {self.problem}" if self.problem else line
 
@@ -137,7 +144,8 @@ def lookup_glob(project: Project, target: str, pattern: str) -> tuple[Found, ...
     entries = load_registry(project.registry_file).entries(target)
     if not any(letter in pattern for letter in "*?["):
         shape_of(pattern)
-        return (_found(project, target, pattern, entries.get(pattern)),)
+        near = "" if pattern in entries else did_you_mean(pattern, entries, cutoff=0.9)
+        return (replace(_found(project, target, pattern, entries.get(pattern)), near=near),)
     keys = [key for key in sorted(entries) if fnmatch.fnmatchcase(key, pattern)]
     if not keys:
         raise Differs(f"lookup {pattern}: none of {len(entries)} names registered for target {target} fits")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from elfkiln.design.model import Design
 from elfkiln.design.reader import MAX_CHARACTERS, read_design
-from elfkiln.errors import Refused
+from elfkiln.errors import Refused, did_you_mean
 from elfkiln.io.reading import read_text
 from elfkiln.project import Project
 from elfkiln.store.blobs import Store
@@ -21,9 +21,13 @@ def design_text(project: Project, target: str, text: str) -> str:
     """
     if not text.endswith(".elf"):
         return read_text(text, limit=MAX_CHARACTERS, remedy="give the generic MLIR of a design")
-    entry = load_registry(project.registry_file).entries(target).get(text)
+    entries = load_registry(project.registry_file).entries(target)
+    entry = entries.get(text)
     if entry is None:
-        raise Refused(f"{text}: not registered for target {target}; build it with doit elfs, or give a DESIGN.mlir")
+        near = did_you_mean(text, entries, cutoff=0.9)
+        raise Refused(
+            f"{text}: not registered for target {target}{near}; build it with doit elfs, or give a DESIGN.mlir"
+        )
     return Store(project.store).read(entry.design).decode()
 
 

@@ -98,7 +98,7 @@ def push_names(project: Project, registry: OciRegistry, rows: Iterable[Found]) -
     entries = {}
     for row in rows:
         if row.entry is None:
-            raise Differs(f"{row.key}: not registered for target {row.target}; build it with doit elfs")
+            raise Differs(f"{row.key}: {row.unregistered}; build it with doit elfs")
         entries[row.key] = row.entry
     store = Store(project.store)
     return _push(store, registry, _shipment(store, entries, []))

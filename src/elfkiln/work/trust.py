@@ -197,5 +197,5 @@ def add_untrusted(project: Project, report: CheckReport, policy: Policy, plan: A
 
 def _entry_of(row: Found) -> Entry:
     if row.entry is None:
-        raise Differs(f"{row.key}: not registered for target {row.target}; build it with doit elfs")
+        raise Differs(f"{row.key}: {row.unregistered}; build it with doit elfs")
     return row.entry

@@ -11,7 +11,7 @@ from typing import Any
 
 from elfkiln.engine import contract
 from elfkiln.engine.artifact_name import ArtifactName
-from elfkiln.errors import refusal
+from elfkiln.errors import one_of, refusal
 from elfkiln.io.files import write_atomic
 from elfkiln.models.config import Dimensions, read_config
 from elfkiln.models.container import Container, read_container
@@ -136,7 +136,7 @@ def _layout(read: ReadLayers, dims: Dimensions, options: Options, notes: list[st
     if layout is None:
         layout = kind if kind in _TERNARY_LAYOUTS else dims.layout
     elif layout not in contract.LAYOUTS:
-        raise refusal("layout", expected="one of " + ", ".join(contract.LAYOUTS), found=layout)
+        raise refusal("layout", expected=one_of(layout, contract.LAYOUTS), found=layout)
     ternary = _TERNARY_LAYOUTS.get(layout, "")
     if kind and kind != ternary and (ternary or holds_ternary):
         layouts = [name for name, chunks in _TERNARY_LAYOUTS.items() if chunks == kind] or list(contract.CONFIG_LAYOUTS)
