@@ -116,7 +116,8 @@ def _cpu(project: Project) -> Iterator[Looked]:
     host = this_host()
     try:
         lock = read_lock(project.lock_file)
-        needed = SimToolchain.from_pin(lock.target("sim")).cpu
+        pin = lock.target("sim")
+        needed = SimToolchain.from_pin(pin).cpu
     except ElfkilnError:
         return  # what is wrong with the lock is said below
     hashes = "SHA extensions" if "sha_ni" in host.cpu_flags else "no SHA extensions, so hashing takes longer"
@@ -124,7 +125,7 @@ def _cpu(project: Project) -> Iterator[Looked]:
     try:
         check_host(needed, host)
     except ElfkilnError as error:
-        yield Looked("CPU", "wrong" if lock.default_target == "sim" else "note", f"{text}; {error}")
+        yield Looked("CPU", "wrong" if pin.name == lock.default_target else "note", f"{text}; {error}")
         return
     yield Looked("CPU", "ok", f"{text}, runs {needed}")
 
