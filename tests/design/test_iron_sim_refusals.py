@@ -584,7 +584,16 @@ REFUSED = {
         r"expected values of memref<64xi8>, found an array of i32 and shape \(1,\)",
     ),
     "allocate": ("object_fifo('f', one, two, 1, T64).allocate(one)", NotImplementedError, "allocate is not supported"),
-    "iron": ("from aie.iron import Program", ImportError, "write generators at the dialect level"),
+    "iron": ("from aie.iron import Program", ImportError, "aie.iron.Program is not supported by elfkiln's aie: write"),
+    "tiler": (
+        "from aie.helpers.taplib import TensorTiler2D",
+        ImportError,
+        "aie.helpers.taplib.TensorTiler2D is not su",
+    ),
+    "if": ("from aie.helpers.dialects.scf import if_", ImportError, "aie.helpers.dialects.scf.if_ is not supported"),
+    "memref": ("from aie.extras.dialects import memref", ImportError, "aie.extras.dialects.memref is not supported"),
+    "f64": ("from aie.extras import types as T; T.f64()", ImportError, "aie.extras.types.f64 is not supported"),
+    "preempt": (sequence("npu_preempt(1)"), NotImplementedError, "npu_preempt is not supported by elfkiln's aie"),
 }
 
 
@@ -620,7 +629,10 @@ def test_other_devices_are_refused():
     from aie.dialects.aie import AIEDevice, device
     from aie.extras.context import mlir_mod_ctx
 
-    assert not hasattr(AIEDevice, "npu1")
+    for name in ("npu1", "npu1_4col", "xcve2802"):
+        with pytest.raises(NotImplementedError, match=f"AIEDevice.{name}: elfkiln builds for npu2"):
+            getattr(AIEDevice, name)
+    assert not hasattr(AIEDevice, "npu2_8col")
     with mlir_mod_ctx(), pytest.raises(ValueError, match="4 is not a valid AIEDevice"):
         device(4)
 

@@ -11,14 +11,33 @@ import importlib
 import json
 import sys
 import types
+from collections.abc import Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 
 from elfkiln.design import iron_sim
+from elfkiln.design.iron_sim.building import NOT_SUPPORTED
+
+
+class _NoOther(MetaPathFinder):
+    """Says of a module below `aie` that it is not here: not in Python's words, nor where this package lies."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: types.ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Refuse every module that is not among those installed."""
+        del path, target
+        if fullname.startswith("aie."):
+            raise ModuleNotFoundError(f"{fullname} {NOT_SUPPORTED}", name=fullname)
+        return None
 
 
 def install_as_aie() -> None:
     """Put this package and its modules under the name `aie`, for this process alone."""
     sys.modules["aie"] = iron_sim
+    if not any(isinstance(finder, _NoOther) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _NoOther())
     for name in iron_sim.MODULES:
         sys.modules[f"aie.{name}"] = importlib.import_module(f"elfkiln.design.iron_sim.{name}")
 

@@ -7,7 +7,7 @@ decorators nest, and it is empty outside `mlir_mod_ctx`.
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
@@ -40,6 +40,8 @@ from elfkiln.design.mlir.aie_ops import DeviceOp
 from elfkiln.design.mlir.verifiers import Scope, UnknownSymbolError, columns_of
 
 AnyOperation = TypeVar("AnyOperation", bound=Operation)
+
+NOT_SUPPORTED = "is not supported by elfkiln's aie: write generators at the dialect level"
 
 
 class MLIRError(Exception):
@@ -341,6 +343,17 @@ class Absent:
 def names_of_absent(names: Sequence[str]) -> dict[str, Absent]:
     """Return what stands for functions and classes of the real package, by their names."""
     return {name: Absent(name) for name in names}
+
+
+def absent_from(module: str) -> Callable[[str], NoReturn]:
+    """Return the `__getattr__` of a module that has a part of what the real one has: the rest is refused by name."""
+
+    def refuse(name: str) -> NoReturn:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise ImportError(f"{module}.{name} {NOT_SUPPORTED}")
+
+    return refuse
 
 
 def unsupported(what: str, **given: object) -> None:

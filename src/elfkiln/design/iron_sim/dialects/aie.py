@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from enum import IntEnum
+from enum import EnumType, IntEnum
 from typing import Any, NoReturn
 
 from xdsl.dialects import func, memref
@@ -71,7 +71,16 @@ __all__ = [
 ]
 
 
-class AIEDevice(IntEnum):
+class _Devices(EnumType):
+    """Says of the real package's other devices why they are not here."""
+
+    def __getattr__(cls, name: str) -> NoReturn:
+        if name.startswith(("npu1", "xcv")):
+            raise NotImplementedError(f"AIEDevice.{name}: elfkiln builds for npu2, or so many of its columns")
+        raise AttributeError(name)
+
+
+class AIEDevice(IntEnum, metaclass=_Devices):
     """The devices of the family that elfkiln builds for: npu2 whole, or so many of its columns."""
 
     npu2 = 8

@@ -299,10 +299,11 @@ def set_lock_value(lock: Lock, value: int) -> None:
 
 
 _ABSENT = (
-    "arg_slice", "control_packet", "dma_channel_reset", "dma_configure_task", "dma_start_bd_chain",
+    "arg_slice", "configure", "control_packet", "dma_channel_reset", "dma_configure_task", "dma_start_bd_chain",
     "dma_start_bd_chain_for", "dma_wait", "npu_address_patch", "npu_blockwrite", "npu_dma_memcpy_nd",
-    "npu_dma_wait", "npu_maskwrite32", "npu_maskwrite32_dynamic", "npu_push_queue", "npu_sync", "npu_sync_dynamic",
-    "npu_write32", "npu_write32_dynamic", "npu_writebd", "read_scratchpad_parameter", "scratchpad_parameter",
+    "npu_dma_wait", "npu_maskwrite32", "npu_maskwrite32_dynamic", "npu_preempt", "npu_push_queue", "npu_sync",
+    "npu_sync_dynamic", "npu_write32", "npu_write32_dynamic", "npu_writebd", "read_scratchpad_parameter", "run",
+    "scratchpad_parameter",
     "tile_dma_single_bd_task",
 )  # fmt: skip
 """What else the star import brings: a design of elfkiln has no use for it, and says so when it is used."""

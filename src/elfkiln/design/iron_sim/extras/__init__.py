@@ -1,1 +1,7 @@
 """Helpers of the real package's `aie.extras`."""
+
+from __future__ import annotations
+
+from elfkiln.design.iron_sim.building import absent_from
+
+__getattr__ = absent_from("aie.extras")

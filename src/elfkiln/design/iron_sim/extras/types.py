@@ -5,7 +5,11 @@ from __future__ import annotations
 from xdsl.dialects.builtin import BFloat16Type, Float32Type, IndexType, IntegerType, MemRefType, Signedness
 from xdsl.ir import Attribute
 
+from elfkiln.design.iron_sim.building import absent_from
+
 __all__ = ["bf16", "f32", "i8", "i16", "i32", "i64", "index", "memref", "ui8", "ui16", "ui32"]
+
+__getattr__ = absent_from("aie.extras.types")
 
 
 def index() -> IndexType:

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NoReturn
+from elfkiln.design.iron_sim.building import absent_from
 
-
-def __getattr__(name: str) -> NoReturn:
-    if name.startswith("__"):
-        raise AttributeError(name)
-    raise ImportError(f"aie.iron.{name} is not supported by elfkiln's aie: write generators at the dialect level")
+__getattr__ = absent_from("aie.iron")

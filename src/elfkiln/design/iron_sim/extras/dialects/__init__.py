@@ -1,1 +1,7 @@
 """The extended dialect builders of `aie.extras.dialects`."""
+
+from __future__ import annotations
+
+from elfkiln.design.iron_sim.building import absent_from
+
+__getattr__ = absent_from("aie.extras.dialects")

@@ -5,11 +5,13 @@ from __future__ import annotations
 from xdsl.ir import Attribute
 
 from elfkiln.design.iron_sim import building
-from elfkiln.design.iron_sim.building import Value, whole_number
+from elfkiln.design.iron_sim.building import Value, absent_from, whole_number
 from elfkiln.design.iron_sim.dialects.arith import IndexCastOp
 from elfkiln.design.iron_sim.extras import types
 
 __all__ = ["constant", "index_cast"]
+
+__getattr__ = absent_from("aie.extras.dialects.arith")
 
 
 def constant(value: int, type: Attribute | None = None, index: bool | None = None) -> Value:  # noqa: A002

@@ -9,10 +9,12 @@ from xdsl.dialects import scf
 from xdsl.dialects.builtin import IndexType
 from xdsl.ir import Block, Region, SSAValue
 
-from elfkiln.design.iron_sim.building import Value, constant, emit, inserting, unsupported
+from elfkiln.design.iron_sim.building import Value, absent_from, constant, emit, inserting, unsupported
 from elfkiln.design.iron_sim.dialects.arith import IndexCastOp
 
 __all__ = ["_for"]
+
+__getattr__ = absent_from("aie.helpers.dialects.scf")
 
 
 def _for(

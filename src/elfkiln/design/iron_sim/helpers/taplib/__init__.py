@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
+from elfkiln.design.iron_sim.building import absent_from
+
 __all__ = ["TensorAccessPattern"]
+
+__getattr__ = absent_from("aie.helpers.taplib")
 
 
 class TensorAccessPattern:
