@@ -213,7 +213,7 @@ def test_a_policy_decides_what_is_taken(pushed, mirror, fresh, compiled, capsys,
     assert err.count("is not taken: ") == TINY_RECIPES - 1
     assert "it has no signed statement" in err
     code, _, err = elfs(capsys, fresh, f"policy={tmp_path / 'policy.json'}")
-    assert (code, "policy= is for what comes from a mirror" in err) == (2, True)
+    assert (code, "policy= is for what comes from elsewhere" in err) == (2, True)
 
 
 @pytest.mark.parametrize("verb", ["check-missing", "install"])

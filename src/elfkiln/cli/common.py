@@ -124,8 +124,8 @@ def mirrors_of(arguments: Arguments, project: Project, verb: str) -> Mirrors:
         must_hit="--must-hit" in flags,
         policy=policy_of(arguments, verb),
     )
-    if not mirrors.addresses and verb == "elfs" and mirrors.policy is not None:
-        raise Refused("elfs: policy= is for what comes from a mirror, and there is none")
+    if not mirrors.addresses and verb == "elfs" and mirrors.policy is not None and "remote" not in arguments.keys:
+        raise Refused("elfs: policy= is for what comes from elsewhere: a mirror or remote=, and there is none")
     for flag in ("--must-hit", "--fetch"):
         if flag in flags and not mirrors.addresses:
             raise Refused(f"{verb}: {flag} needs a mirror: mirror=oci://HOST/REPO, or mirrors: in registry.yaml")

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from elfkiln.cli.arguments import Arguments
 from elfkiln.cli.common import asked_of, mirrors_of, print_json, project_of, sets_of
+from elfkiln.cli.remote_words import AT_ONCE_THERE, remote_of
 from elfkiln.errors import EXIT_DONE, EXIT_REFUSED, Refused
 from elfkiln.models.requirement import RequirementSet
 from elfkiln.project import Project
@@ -30,18 +31,23 @@ def run(arguments: Arguments) -> int:
         raise Refused("elfs: -k and --fail-fast: expected one of them; the first goes on at a failure, the other ends")
     if "--dry-run" in arguments.flags:
         return _dry_run(builder, explain_sets(project, builder, sets), as_json=arguments.json)
+    jobs = job_count(arguments.valued.get("-n"))
+    remote = remote_of(arguments, project, builder)
     report = build_elfs(
         project,
         builder,
         sets,
-        jobs=job_count(arguments.valued.get("-n")),
+        jobs=jobs if jobs or remote is None else remote.local + AT_ONCE_THERE,
         rebuild="--rebuild" in arguments.flags,
         fail_fast="--fail-fast" in arguments.flags,
         progress=Progress.silent() if arguments.json else Progress.console(),
         mirrors=mirrors_of(arguments, project, "elfs"),
     )
     if arguments.json:
-        print_json(report.to_json())
+        far = {} if remote is None else {"remote": {"address": remote.address} | report.remote.to_json()}
+        print_json(report.to_json() | far)
+    elif remote is not None:
+        print(f"remote {remote.address}: {report.remote.line()}")
     plain = "model" in arguments.keys and "roles" not in arguments.keys and not arguments.words
     if report.exit_code == EXIT_DONE and plain:
         sys.stdout.flush()

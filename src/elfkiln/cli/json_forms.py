@@ -128,6 +128,14 @@ FORMS: dict[str, tuple[Form, ...]] = {
             "registered": ["text"],
             "up_to_date": ["text"],
             "failed": [{"name": "text", "reason": "text"}],
+            "remote?": {
+                "address": "text",
+                "cached": "count",
+                "executed": "count",
+                "here": "count",
+                "filled": "count",
+                "failed": "count",
+            },
         },
         {"target": "text", "toolchain": "hex", "dry_run": [{"name": "text", "state": "text", "why": "text"}]},
     ),
@@ -243,6 +251,18 @@ FORMS: dict[str, tuple[Form, ...]] = {
             "nearest": "sha256|null",
             "changes": [_CHANGE],
             "generator_diff": ["text"],
+            "remote?": {
+                "address": "text",
+                "steps": [
+                    {
+                        "step": "text",
+                        "action": "sha256|null",
+                        "state": "text",
+                        "why": "text|null",
+                        "changes": [{"input": "text", "was": "text", "is": "text"}],
+                    }
+                ],
+            },
             "notes": ["text"],
         },
     ),

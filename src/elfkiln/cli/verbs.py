@@ -25,6 +25,7 @@ SIGNED = {"policy": "a policy file: every ELF must be signed as it says (docs/tr
 REQUIRE_SIGNED = {"--require-signed": "insist on policy= (which insists by itself, too)"}
 MIRROR = {"mirror": "fetch from oci://HOST/REPO, several with commas (default: mirrors: of registry.yaml)"}
 FETCH = {"--fetch": "fetch what is registered and missing in the store from a mirror first"} | PLAIN_HTTP
+REMOTE = {"remote": "grpc://HOST:PORT[/INSTANCE], a cache and workers of the Remote Execution API (docs/remote.md)"}
 SET = MODEL | PLAN | LAYOUT | TARGET
 
 
@@ -49,11 +50,19 @@ VERBS: dict[str, Verb] = {
         "elfs",
         "build, check and register every ELF a model asks for",
         Spec(
-            keys=SET | MIRROR | {"policy": "what comes from a mirror must be signed as this policy file says"} | ROOT,
-            valued={"-n": "how many recipes are built at once (default: the number of processors)"},
+            keys=SET
+            | MIRROR
+            | REMOTE
+            | {"policy": "what comes from a mirror must be signed as this policy file says"}
+            | ROOT,
+            valued={
+                "-n": "how many recipes are built at once (default: the number of processors)",
+                "--local": "with remote=: how many may be compiled here at once (default: the number of processors)",
+            },
             flags={
                 "--rebuild": "build also what is up to date and compare the bytes with the registry",
                 "--no-substitute": "build everything here, whatever a mirror has",
+                "--fill": "with remote=: put what is compiled here into its cache",
                 "--must-hit": "build nothing: what neither the store nor a mirror has is a failure",
                 "--dry-run": "say what would be built and why, and build nothing",
                 "--fail-fast": "end the build at the first failure (-k: go on with the others, which is the default)",
@@ -121,8 +130,11 @@ VERBS: dict[str, Verb] = {
     "explain": Verb(
         "explain",
         "say why a name would be rebuilt: which input changed against the nearest known recipe",
-        Spec(keys=TARGET | ROOT, words=("NAME",)),
-        ("explain full_i8_QKV_K5120_N14336_b8.elf",),
+        Spec(keys=TARGET | REMOTE | ROOT, words=("NAME",)),
+        (
+            "explain full_i8_QKV_K5120_N14336_b8.elf",
+            "explain full_i8_QKV_K5120_N14336_b8.elf remote=grpc://127.0.0.1:50071",
+        ),
         "the name would be built",
     ),
     "log": Verb(

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from elfkiln.engine.artifact_name import ArtifactName
 from elfkiln.engine.contract import Capabilities
@@ -56,10 +56,11 @@ class Inputs:
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """What one build left in its private folder: the ELF, and the log."""
+    """What one build left in its private folder: the ELF, the log, and what came of a remote where one was used."""
 
     elf: Path
     log: str
+    remote: RemoteCounts | None = None
 
 
 class Builder(Protocol):
@@ -103,6 +104,97 @@ class Builder(Protocol):
 
     def open(self, elf: Path) -> OpenedElf:
         """Read an ELF of this target, which is then compared with every name it bears; `Differs` when it is none."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteSpec:
+    """A shared cache and its workers, and what they may do.
+
+    `expected` are the registered ELFs by recipe (both as hex): what is made or kept there must be these.
+    `only_registered` takes nothing else from there. `fill` puts what is compiled here into the cache. `local` recipes
+    may be compiled here at once, in all processes together, which `locks` is the folder for.
+    """
+
+    address: str
+    locks: Path
+    local: int
+    fill: bool = False
+    only_registered: bool = False
+    expected: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass
+class RemoteCounts:
+    """What came of a remote: ELFs from its cache, executed there, compiled here and put there; and failed answers."""
+
+    cached: int = 0
+    executed: int = 0
+    here: int = 0
+    filled: int = 0
+    failed: int = 0
+
+    def __add__(self, other: RemoteCounts) -> RemoteCounts:
+        """Return both together."""
+        return RemoteCounts(*(one + two for one, two in zip(astuple(self), astuple(other), strict=True)))
+
+    def to_json(self) -> dict[str, int]:
+        """Return the JSON form."""
+        return {
+            "cached": self.cached,
+            "executed": self.executed,
+            "here": self.here,
+            "filled": self.filled,
+            "failed": self.failed,
+        }
+
+    def line(self) -> str:
+        """Return the line for a person."""
+        return (
+            f"{self.cached} ELFs from its cache, {self.executed} executed there, {self.here} compiled here, "
+            f"{self.filled} of them put into its cache, {self.failed} answers that did not serve"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteStep:
+    """One command of a build on a remote: its action's digest (None: not known), hit, miss or failed, and why.
+
+    `changes` are (input, sha256 or text before, now) against the last action of this step that was known there.
+    """
+
+    step: str
+    action: str | None
+    state: str
+    why: str = ""
+    changes: tuple[tuple[str, str, str], ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {
+            "step": self.step,
+            "action": f"sha256:{self.action}" if self.action else None,
+            "state": self.state,
+            "why": self.why or None,
+            "changes": [{"input": name, "was": was, "is": now} for name, was, now in self.changes],
+        }
+
+    def lines(self) -> list[str]:
+        """Return the lines for a person."""
+        line = f"  {self.step}: {self.state}{f': {self.why}' if self.why else ''}"
+        return [line, *(f"    {name}: {was[:12]} -> {now[:12]}" for name, was, now in self.changes)]
+
+
+@runtime_checkable
+class RemoteBuilder(Protocol):
+    """A builder whose compiles can be looked up and executed elsewhere."""
+
+    def use_remote(self, spec: RemoteSpec) -> None:
+        """Compile through a remote from now on; `Refused` for a wrong address, and where gRPC is not installed."""
+        ...
+
+    def explain_remote(self, inputs: Inputs) -> tuple[RemoteStep, ...]:
+        """Return what the remote has for the commands of a build, and why not where it has nothing."""
         ...
 
 

@@ -20,7 +20,7 @@ from elfkiln.store.agreement import require_agreement
 from elfkiln.store.artifacts import Artifact, find_artifact, recipe_ref
 from elfkiln.store.blobs import Store
 from elfkiln.store.registry import Entry, load_registry, register
-from elfkiln.targets.target import Builder, headline_of
+from elfkiln.targets.target import Builder, RemoteCounts, headline_of
 from elfkiln.work.build_log import forget_failed, keep_failed
 from elfkiln.work.fast_elfs import nothing_to_do
 from elfkiln.work.generations import changing
@@ -40,6 +40,7 @@ class BuildReport:
     """What a build came to: names and recipes asked for, and the keys by what happened to them.
 
     `registered` were stored already and are registered now, under a new name or again; `fetched` came from a mirror.
+    `remote` counts what came of the builder's remote, if it has one.
     """
 
     target: str
@@ -51,6 +52,7 @@ class BuildReport:
     up_to_date: tuple[str, ...]
     failures: tuple[Failure, ...]
     fetched: tuple[str, ...] = ()
+    remote: RemoteCounts = field(default_factory=RemoteCounts)
 
     @property
     def exit_code(self) -> int:
@@ -148,6 +150,7 @@ def build_elfs(
         tuple(sorted(run.up_to_date)),
         tuple(sorted(run.failures, key=lambda failure: failure.key)),
         tuple(sorted(run.fetched)),
+        run.remote,
     )
     show.close(report.summary(), [(failure.key, failure.reason) for failure in report.failures])
     return report
@@ -204,6 +207,7 @@ class _Run:
     failures: list[Failure] = field(default_factory=list)
     recipes: dict[str, str] = field(default_factory=dict)
     said: set[str] = field(default_factory=set)
+    remote: RemoteCounts = field(default_factory=RemoteCounts)
     _waiting: list[tuple[Job, Obtained]] = field(default_factory=list)
     _written: float = 0.0
 
@@ -337,6 +341,7 @@ class _Run:
         """Count what a worker made or found; new entries wait until several are written down at once."""
         self._forget_failed(job)
         self.recipes[job.title] = found.artifact.recipe
+        self.remote += found.remote or RemoteCounts()
         try:
             if not (found.built or found.fetched) and self._registered(job, found.artifact.recipe):
                 self.up_to_date += [key for key, _ in job.wanted]

@@ -146,6 +146,12 @@ def explain(project: Project, builder: Builder, file_name: str) -> Explanation:
     return _explained(project, builder, *find_requirement(project, file_name))
 
 
+def inputs_of_name(project: Project, builder: Builder, file_name: str) -> Inputs:
+    """Return the compile inputs of a name as they are now; its generator is run, nothing is compiled."""
+    generator = generator_of(project, *find_requirement(project, file_name))
+    return _tell(project, Memo(project, builder), generator)
+
+
 def explain_sets(project: Project, builder: Builder, sets: Iterable[RequirementSet]) -> tuple[Explanation, ...]:
     """Explain every name of the sets, each registry key once; one that no recipe can be made for is `refused`."""
     found: dict[str, Explanation] = {}

@@ -17,7 +17,7 @@ from elfkiln.store.artifacts import Artifact, Made, find_artifact, put_artifact
 from elfkiln.store.blobs import Store
 from elfkiln.store.recipe import Recipe, differing_inputs
 from elfkiln.store.registry import Entry
-from elfkiln.targets.target import Builder, Inputs, Say, silent
+from elfkiln.targets.target import Builder, Inputs, RemoteCounts, Say, silent
 from elfkiln.work.jobs import Job
 from elfkiln.work.mirrors import OpenMirrors
 from elfkiln.work.recipes import Memo
@@ -25,11 +25,15 @@ from elfkiln.work.recipes import Memo
 
 @dataclass(frozen=True, slots=True)
 class Obtained:
-    """An artifact of the store, and whether it was built for the asking, or fetched from a mirror."""
+    """An artifact of the store, and whether it was built for the asking, or fetched from a mirror.
+
+    `remote` is what came of a remote where one was used.
+    """
 
     artifact: Artifact
     built: bool
     fetched: bool = False
+    remote: RemoteCounts | None = None
 
 
 def obtain(
@@ -96,7 +100,7 @@ def obtain(
             job.sealed,
         )
         with store.in_use():
-            return Obtained(put_artifact(store, made), built=True)
+            return Obtained(put_artifact(store, made), built=True, remote=result.remote)
 
 
 def entries_of(job: Job, artifact: Artifact) -> dict[str, Entry]:

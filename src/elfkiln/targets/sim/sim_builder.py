@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from elfkiln.families.family import RenderedGenerator
 from elfkiln.io.canonical import sha256_hex
@@ -10,7 +11,11 @@ from elfkiln.project import Project
 from elfkiln.store.recipe import make_recipe
 from elfkiln.store.toolchain_lock import TargetPin
 from elfkiln.targets.sim.zig_toolchain import SimToolchain, Stamps, hashed_programs, trust_hashed
-from elfkiln.targets.target import Built, Inputs, OpenedElf, Say, Sources, silent
+from elfkiln.targets.target import Built, Inputs, OpenedElf, RemoteSpec, RemoteStep, Say, Sources, silent
+
+if TYPE_CHECKING:
+    from elfkiln.design.model import Design
+    from elfkiln.targets.sim.remote_build import RemoteBuild
 
 LINT_NAME = "sim"
 """Whose rules of lint a design must pass before it is compiled."""
@@ -27,10 +32,28 @@ class SimBuilder:
         self.pin = pin
         self.toolchain = SimToolchain.from_pin(pin)
         self.toolchain.check_versions()
+        self.remote: RemoteBuild | None = None
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Another process need not hash zig again."""
-        return _arrived, (self.project, self.pin, hashed_programs())
+        """Another process need not hash zig again, and makes its own connection to a remote."""
+        spec = None if self.remote is None else self.remote.spec
+        return _arrived, (self.project, self.pin, hashed_programs(), spec)
+
+    def use_remote(self, spec: RemoteSpec) -> None:
+        """Compile through a remote from now on."""
+        from elfkiln.store.reapi import RemoteAddress
+        from elfkiln.targets.sim.remote_build import RemoteBuild
+
+        RemoteAddress.parse(spec.address)
+        self.remote = RemoteBuild(spec, self.toolchain, self.project.cache)
+        # Where gRPC is not installed, that is said before anything is built.
+        _ = self.remote.client
+
+    def explain_remote(self, inputs: Inputs) -> tuple[RemoteStep, ...]:
+        """Return what the remote has for the compiles and the link of a build."""
+        assert self.remote is not None
+        design, units, _ = inputs.work
+        return self.remote.explain(_known_as(design), units)
 
     def describe(self) -> str:
         """Return e.g. `zig 0.17.1, x86_64_v3`."""
@@ -76,8 +99,14 @@ class SimBuilder:
         warnings = pass_lint(design, LINT_NAME)
         say("compile")
         compiler.workdir = workdir
-        elf = link_units(units, compiler)
-        return Built(elf, "".join(f"{line}\n" for line in warnings) + compiler.log)
+        counts = None
+        if self.remote is None:
+            elf = link_units(units, compiler)
+        else:
+            text = sha256_hex(inputs.design.encode())
+            elf = self.remote.elf(_known_as(design), inputs.recipe.digest, text, units, compiler)
+            counts = self.remote.take_counts()
+        return Built(elf, "".join(f"{line}\n" for line in warnings) + compiler.log, counts)
 
     def open(self, elf: Path) -> OpenedElf:
         """Check class, machine, exported symbols and metadata."""
@@ -86,6 +115,16 @@ class SimBuilder:
         return read_sim_elf(elf)
 
 
-def _arrived(project: Project, pin: TargetPin, stamps: Stamps) -> SimBuilder:
+def _arrived(project: Project, pin: TargetPin, stamps: Stamps, spec: RemoteSpec | None) -> SimBuilder:
     trust_hashed(stamps)
-    return SimBuilder(project, pin)
+    builder = SimBuilder(project, pin)
+    if spec is not None:
+        builder.use_remote(spec)
+    return builder
+
+
+def _known_as(design: Design) -> str:
+    """Return what stays when a design is edited: its device and the GEMMs that its sequences compute."""
+    from elfkiln.design.gemm import geometry_of
+
+    return f"{design.name} {[geometry_of(sequence, design) for sequence in design.sequences]}"
