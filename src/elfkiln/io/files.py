@@ -64,7 +64,7 @@ def writing_atomic(
     """Yield a stream whose bytes become `path` when the block ends well, as those of `write_atomic` do."""
     try:
         refuse_other_kinds(path)
-        with _temporary(scratch or path.parent, path.name) as (stream, part):
+        with unfinished(scratch or path.parent, path.name) as (stream, part):
             os.fchmod(stream.fileno(), mode)
             yield stream
             stream.flush()
@@ -94,7 +94,7 @@ def refuse_other_kinds(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def _temporary(folder: Path, name: str) -> Iterator[tuple[IO[bytes], Path]]:
+def unfinished(folder: Path, name: str) -> Iterator[tuple[IO[bytes], Path]]:
     """Yield a new file of `folder` and its path; it is removed unless the block renames it.
 
     The file is locked while its writer lives, so that `workspace.sweep` can tell what a killed one left.

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from elfkiln.errors import Differs, ElfkilnError
+from elfkiln.io.canonical import sha256_hex
 from elfkiln.store import recipe as recipes
-from elfkiln.store.blobs import Descriptor, Store, descriptor_of, parse_digest
+from elfkiln.store.blobs import MANIFEST_TYPE, Descriptor, Store, descriptor_of, manifest_bytes, parse_digest
 from elfkiln.store.recipe import Recipe, Step
 
 ARTIFACT_TYPE = "application/vnd.elfkiln.artifact.v2"
@@ -77,15 +78,12 @@ def put_artifact(store: Store, made: Made) -> Artifact:
         annotations[SHAPE] = made.shape
     if made.sealed:
         annotations[SEALED] = " ".join(f"{K}x{N}" for K, N in sorted(made.sealed))
-    manifest = store.add_manifest(
-        ref=recipe_ref(made.recipe.digest),
-        artifact_type=ARTIFACT_TYPE,
-        config=config,
-        layers=tuple(layers),
-        annotations=annotations,
-    )
-    _put_record(store, made, manifest)
-    return artifact_of(store.manifest(manifest), manifest)
+    data = manifest_bytes(ARTIFACT_TYPE, config, tuple(layers), annotations)
+    artifact = Descriptor(MANIFEST_TYPE, sha256_hex(data), len(data))
+    stored, record = store.add_all((data, _record(store, made, artifact)))
+    # Both at once: whoever finds the artifact finds its log.
+    named, _ = store.name_manifests({recipe_ref(made.recipe.digest): stored, log_ref(made.recipe.digest): record})
+    return artifact_of(store.manifest(named), named)
 
 
 def recipe_ref(recipe_digest: str) -> str:
@@ -98,20 +96,14 @@ def log_ref(recipe_digest: str) -> str:
     return f"log-{recipe_digest}"
 
 
-def _put_record(store: Store, made: Made, manifest: Descriptor) -> None:
+def _record(store: Store, made: Made, artifact: Descriptor) -> bytes:
+    """Store log and generator of a build, and return the manifest that says of which artifact they are."""
     digests = store.add_all((b"{}", made.log.encode(), made.generator.encode()))
     empty, *layers = (
         descriptor_of(store, digest, kind)
         for digest, kind in zip(digests, (EMPTY_CONFIG_TYPE, LOG_TYPE, GENERATOR_TYPE), strict=True)
     )
-    subject = Descriptor(manifest.media_type, manifest.digest, manifest.size)
-    store.add_manifest(
-        ref=log_ref(made.recipe.digest),
-        artifact_type=RECORD_ARTIFACT_TYPE,
-        config=empty,
-        layers=tuple(layers),
-        subject=subject,
-    )
+    return manifest_bytes(RECORD_ARTIFACT_TYPE, empty, tuple(layers), subject=artifact)
 
 
 def find_artifact(store: Store, recipe_digest: str, manifest: str | None = None) -> Artifact | None:

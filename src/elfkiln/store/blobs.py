@@ -195,30 +195,25 @@ class Store:
         The manifest's bytes are canonical JSON, so equal content has an equal digest. An earlier entry of the same
         ref is replaced. Call it last: what index.json names is complete.
         """
-        manifest: dict[str, Any] = {
-            "schemaVersion": 2,
-            "mediaType": MANIFEST_TYPE,
-            "artifactType": artifact_type,
-            "config": config.to_json(),
-            "layers": [layer.to_json() for layer in layers],
-        }
-        if annotations:
-            manifest["annotations"] = dict(annotations)
-        if subject is not None:
-            manifest["subject"] = subject.to_json()
-        data = canonical_json(manifest)
-        digest = self.add_bytes(data)
+        digest = self.add_bytes(manifest_bytes(artifact_type, config, layers, annotations, subject))
         return self.name_manifest(ref, digest)
 
     def name_manifest(self, ref: str, digest: str) -> Descriptor:
         """Name a stored manifest `ref` in index.json, again if the index was lost; an earlier entry is replaced."""
-        entry = Descriptor(MANIFEST_TYPE, digest, self.path(digest).stat().st_size, ((REF_NAME, ref),))
+        return self.name_manifests({ref: digest})[0]
+
+    def name_manifests(self, names: Mapping[str, str]) -> tuple[Descriptor, ...]:
+        """Name stored manifests (digests by ref) as `name_manifest` does; index.json is written once for all."""
+        fresh = tuple(
+            Descriptor(MANIFEST_TYPE, digest, self.path(digest).stat().st_size, ((REF_NAME, ref),))
+            for ref, digest in names.items()
+        )
         with self.lock():
             # With its earlier entry go the names that were made up for it where its own was lost, or not given yet.
-            replaced = {ref, manifest_ref(digest), referrer_ref(digest)}
+            replaced = {*names, *map(manifest_ref, names.values()), *map(referrer_ref, names.values())}
             entries = [kept for kept in self._entries()[0] if dict(kept.annotations).get(REF_NAME) not in replaced]
-            self._write_index(sorted([*entries, entry], key=lambda d: dict(d.annotations).get(REF_NAME, "")))
-        return entry
+            self._write_index(sorted([*entries, *fresh], key=lambda d: dict(d.annotations).get(REF_NAME, "")))
+        return fresh
 
     def refs(self) -> dict[str, Descriptor]:
         """Return index.json's entries by ref name; empty when there is no store yet.
@@ -407,6 +402,28 @@ def _is_layout(path: Path) -> bool:
     except (OSError, Refused):
         return False
     return isinstance(table, dict) and table.get("imageLayoutVersion") == _LAYOUT_TABLE["imageLayoutVersion"]
+
+
+def manifest_bytes(
+    artifact_type: str,
+    config: Descriptor,
+    layers: tuple[Descriptor, ...],
+    annotations: Mapping[str, str] | None = None,
+    subject: Descriptor | None = None,
+) -> bytes:
+    """Return the bytes of an OCI image manifest: canonical JSON, so that equal content has an equal digest."""
+    manifest: dict[str, Any] = {
+        "schemaVersion": 2,
+        "mediaType": MANIFEST_TYPE,
+        "artifactType": artifact_type,
+        "config": config.to_json(),
+        "layers": [layer.to_json() for layer in layers],
+    }
+    if annotations:
+        manifest["annotations"] = dict(annotations)
+    if subject is not None:
+        manifest["subject"] = subject.to_json()
+    return canonical_json(manifest)
 
 
 def manifest_ref(digest: str) -> str:

@@ -25,6 +25,7 @@ from elfkiln.work.build_log import forget_failed, keep_failed
 from elfkiln.work.fast_elfs import nothing_to_do
 from elfkiln.work.generations import changing
 from elfkiln.work.jobs import Failure, Job, plan_jobs, registry_key
+from elfkiln.work.leftovers import sweep_project
 from elfkiln.work.mirrors import Mirrors
 from elfkiln.work.obtain import Obtained, check_names, entries_of, refuse_drift
 from elfkiln.work.pool import Pool
@@ -135,7 +136,7 @@ def build_elfs(
         run.failures.append(failure)
     try:
         if todo:
-            sweep(project.work)
+            sweep_project(project)
             with changing(project, f"elfs target={builder.pin.name}"):
                 run.all(todo)
     finally:

@@ -6,6 +6,7 @@ nobody uses the store, so a build that goes on meanwhile is no finding.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import stat
@@ -22,12 +23,12 @@ from elfkiln.io.reading import read_bytes, reason_of, sha256_of
 from elfkiln.project import Project
 from elfkiln.store.agreement import entry_fault
 from elfkiln.store.blobs import Descriptor, Store
-from elfkiln.store.closure import Node, entry_digests, manifests_among, read_nodes
+from elfkiln.store.closure import Node, entry_digests, manifests_among, reached, read_nodes
 from elfkiln.store.registry import Entry, Registry, load_registry
-from elfkiln.work.answers import ABSENT, HEADER, look_at, sealed_body
+from elfkiln.work.answers import ABSENT, look_at, sealed_body
 from elfkiln.work.generations import damaged_files, registries_kept
 from elfkiln.work.install_folders import known_folders
-from elfkiln.work.kernels_lock import LOCK_NAME, read_kernels_lock
+from elfkiln.work.kernels_lock import LOCK_NAME, folder_lock, read_kernels_lock
 from elfkiln.work.progress import Progress
 from elfkiln.work.roots import kept
 
@@ -363,8 +364,10 @@ class _Check:
             self._found("corrupt", "toolchain.lock", str(error).removeprefix("toolchain.lock: "))
             return
         named = {entry.digest for entry in snapshot.entries}
+        registry = snapshot.registry or Registry({})
+        needed = reached(nodes, (one.manifest for rows in registry.targets.values() for one in rows.values()))
         for digest, node in nodes.items():
-            if digest in held and digest not in named:
+            if digest in needed and digest not in named:
                 self._found("missing", "index.json", f"no entry for sha256:{digest}, {_kind_of(node)}", REPAIR)
         for digest, size in self.sizes.items():
             if digest not in held and digest not in self.bad:
@@ -377,7 +380,7 @@ class _Check:
         bad = []
         for path in _files_below(self.project.index):
             data = _bytes_or_none(path)
-            if data is not None and data.startswith(HEADER.encode()) and sealed_body(data) is None:
+            if data is not None and path.suffix == ".txt" and sealed_body(data) is None:
                 bad.append(path)
         cached = [path for path in _files_below(self.project.cache) if _CACHED.fullmatch(path.name)]
         for path, found in zip(cached, on_all_cores(lambda path: look_at(str(path), None), cached), strict=True):
@@ -401,6 +404,13 @@ class _Check:
         return places, [folder for folder in places if self._look_at_folder(folder)]
 
     def _look_at_folder(self, folder: Path) -> bool:
+        with contextlib.ExitStack() as stack:
+            # An install that runs is no finding; a folder that can only be read has none.
+            with contextlib.suppress(Refused):
+                stack.enter_context(folder_lock(folder))
+            return self._compare_folder(folder)
+
+    def _compare_folder(self, folder: Path) -> bool:
         try:
             lock = read_kernels_lock(folder / LOCK_NAME)
         except Refused as error:

@@ -20,12 +20,12 @@ from elfkiln.errors import Differs
 from elfkiln.io.checked import is_sha256
 from elfkiln.io.files import storage_refusal, sync_folder
 from elfkiln.io.locking import PATIENCE
-from elfkiln.io.workspace import sweep, sweep_files
 from elfkiln.project import Project
 from elfkiln.store.blobs import Store
 from elfkiln.store.closure import Node, manifests_among, read_nodes
 from elfkiln.store.registry import load_registry
 from elfkiln.work.generations import KEPT, registries_kept
+from elfkiln.work.leftovers import sweep_project
 from elfkiln.work.roots import kept
 
 GRACE = 3600.0
@@ -231,8 +231,7 @@ class _Collector:
                 left = 0
         except OSError as error:
             raise storage_refusal(self.store.root, error) from error
-        swept = sweep(self.project.work) + sweep_files(self.store.scratch, self.store.root, self.store.blobs)
-        return _done(found, swept, left)
+        return _done(found, sweep_project(self.project), left)
 
 
 def _done(found: Collected, swept: int, aside_bytes: int) -> Collected:

@@ -31,6 +31,7 @@ from elfkiln.project import Project
 from elfkiln.store.blobs import Store
 from elfkiln.store.closure import entry_digests
 from elfkiln.store.registry import MAX_BYTES, Entry, Registry, lock_file, parse_registry
+from elfkiln.work.leftovers import sweep_project
 
 SCHEMA = "elfkiln-generation/1"
 KEPT = 10
@@ -350,6 +351,7 @@ def roll_back(project: Project, number: int) -> RolledBack:
     What registry.yaml was before is kept first. Raises `Refused` for a number that is none, `Differs` for a damaged
     generation.
     """
+    sweep_project(project)
     one = generation(project, number)
     data = registry_bytes_of(project, one)
     registry = parse_registry(utf8_text(data, f"generation {number}"), f"generation {number}")

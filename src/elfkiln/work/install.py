@@ -14,7 +14,6 @@ from typing import Any
 
 from elfkiln.errors import Differs, refusal
 from elfkiln.io.files import PART, digest_or_none, refuse_other_kinds, storage_refusal, sync_folder, write_atomic
-from elfkiln.io.locking import locked
 from elfkiln.io.reading import kind_of
 from elfkiln.io.workspace import sweep_files
 from elfkiln.models.requirement import RequirementSet
@@ -27,9 +26,11 @@ from elfkiln.work.kernels_lock import (
     KernelsLock,
     LockRow,
     carried_over,
+    folder_lock,
     read_kernels_lock,
     require_lock_of,
 )
+from elfkiln.work.leftovers import sweep_project
 from elfkiln.work.lookup import Found, lookup_set
 
 
@@ -72,6 +73,7 @@ def install(project: Project, target: str, wanted: RequirementSet, folder: Path)
     if os.path.lexists(folder) and not folder.is_dir():
         raise refusal(f"dir={folder}", expected="a model folder", found="something that is not a folder")
     store = Store(project.store)
+    sweep_project(project)
     with store.in_use():
         rows = lookup_set(project, target, wanted)
         _refuse_gaps(store, rows, target)
@@ -81,7 +83,7 @@ def install(project: Project, target: str, wanted: RequirementSet, folder: Path)
 def _install_locked(
     project: Project, target: str, wanted: RequirementSet, folder: Path, rows: tuple[Found, ...]
 ) -> Installed:
-    with locked(folder / f".{LOCK_NAME}.lock", f"the folder {folder}", keep=False):
+    with folder_lock(folder):
         return _install(project, target, wanted, folder, rows)
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from elfkiln.engine.artifact_name import bare_elf_name, checked_model_name
 from elfkiln.errors import ElfkilnError, Refused, refusal
 from elfkiln.io.checked import Value
 from elfkiln.io.files import digest_or_none
+from elfkiln.io.locking import locked
 from elfkiln.io.strict_json import read_strict_json
 from elfkiln.models.catalogue import model_requirements
 from elfkiln.project import Project
@@ -62,6 +64,11 @@ class KernelsLock:
             },
         }
         return (json.dumps(table, indent=2, sort_keys=True) + "\n").encode()
+
+
+def folder_lock(folder: Path) -> AbstractContextManager[None]:
+    """Hold the lock of an install folder, which changes its files and kernels.lock.json; it leaves nothing there."""
+    return locked(folder / f".{LOCK_NAME}.lock", f"the folder {folder}", keep=False)
 
 
 def read_kernels_lock(path: Path) -> KernelsLock | None:

@@ -9,21 +9,21 @@ from typing import TypeAlias
 
 from elfkiln.errors import Differs, ElfkilnError
 from elfkiln.io.files import storage_refusal
-from elfkiln.io.locking import locked
 from elfkiln.io.workspace import build_parent, private_folder
 from elfkiln.models.catalogue import every_requirement
 from elfkiln.models.requirement import RequirementSet
 from elfkiln.project import Project
 from elfkiln.store.artifacts import find_artifact
 from elfkiln.store.blobs import Store
-from elfkiln.store.closure import read_nodes
+from elfkiln.store.closure import Node, read_nodes
 from elfkiln.store.oci_registry import OciRegistry
 from elfkiln.store.registry import Entry, load_registry
 from elfkiln.targets.target import Builder
 from elfkiln.work.fsck import Checkup, Damage, fsck
 from elfkiln.work.install import place_file
 from elfkiln.work.jobs import Job, plan_jobs, registered_problem, registry_key
-from elfkiln.work.kernels_lock import LOCK_NAME, read_kernels_lock
+from elfkiln.work.kernels_lock import LOCK_NAME, folder_lock, read_kernels_lock
+from elfkiln.work.leftovers import sweep_project
 from elfkiln.work.obtain import obtain
 from elfkiln.work.progress import Progress
 from elfkiln.work.pull import fetch_recipe
@@ -57,6 +57,7 @@ def repair(
     given and has its recipe, else built anew: only by the recipe that registry.yaml has, never by another one. What
     nobody can make again (an attestation, the log of a build) is unnamed, so that nothing stumbles over it.
     """
+    sweep_project(project)
     work = _Repair(project, Store(project.store), builder_of, registry)
     work.set_aside(found.damage)
     work.restore(found.damage.names)
@@ -172,11 +173,7 @@ class _Repair:
         with self.store.alone():
             entries, _ = self.store.index()
             nodes, unread = read_nodes(self.store, (entry.digest for entry in entries))
-            broken = {
-                digest: next(part for part, _ in node.parts if not self.store.holds(part))
-                for digest, node in nodes.items()
-                if digest not in registered and not all(self.store.holds(part) for part, _ in node.parts)
-            }
+            broken = {digest: lost for digest, node in nodes.items() if (lost := self._lost(node, registered))}
             for digest, part in broken.items():
                 self.store.drop_manifest(digest)
                 self.done.append(
@@ -186,10 +183,17 @@ class _Repair:
             if gone:
                 self.store.reindex(gone)
 
+    def _lost(self, node: Node, registered: set[str]) -> str:
+        """Return a part that a manifest lacks, "" for one that is whole or that registry.yaml names."""
+        if node.digest in registered:
+            return ""
+        # Looked at twice: a disk that fails once must not cost a signature.
+        return next((part for part, _ in node.parts if not (self.store.holds(part) or self.store.holds(part))), "")
+
     def mend_folders(self, folders: Iterable[Path]) -> None:
         """Put the files of install folders there again, as their kernels.lock.json lists them."""
         for folder in folders:
-            with self.store.in_use(), locked(folder / f".{LOCK_NAME}.lock", f"the folder {folder}", keep=False):
+            with self.store.in_use(), folder_lock(folder):
                 lock = read_kernels_lock(folder / LOCK_NAME)
                 for path, row in sorted(lock.rows.items()) if lock is not None else ():
                     self._mend_file(folder / path, row.elf)

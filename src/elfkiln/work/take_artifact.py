@@ -7,15 +7,13 @@ passed nothing bears a name.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import IO, Any, Protocol
 
 from elfkiln.engine.artifact_name import ArtifactName
 from elfkiln.errors import Differs, Refused, refusal
 from elfkiln.io.canonical import sha256_hex
-from elfkiln.io.files import storage_refusal
+from elfkiln.io.files import storage_refusal, unfinished
 from elfkiln.io.reading import sha256_of
 from elfkiln.io.strict_json import parse_strict_json
 from elfkiln.store.agreement import disagreement
@@ -43,19 +41,17 @@ def take_blob(store: Store, source: Source, digest: str, size: int) -> bool:
     if not 0 <= size <= MOST_BLOB:
         raise refusal(f"blob sha256:{digest}: size", expected=f"at most {MOST_BLOB} bytes", found=size)
     try:
-        scratch = store.root / "tmp"
-        scratch.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=scratch, prefix=".part-") as stream:
+        with unfinished(store.scratch, digest) as (stream, part):
             source.pull_blob(digest, size, stream)
             stream.flush()
             # Read anew: what is on the disk counts, not what was hashed on its way there.
-            found = sha256_of(Path(stream.name))
+            found = sha256_of(part)
             if found != digest:
                 raise Differs(
                     f"blob sha256:{digest}: arrived whole, and its {size} bytes on the disk have sha256 {found}; "
                     f"check the disk of {store.root} and run again"
                 )
-            store.add_file(Path(stream.name), expected=digest)
+            store.add_file(part, expected=digest)
     except OSError as error:
         raise storage_refusal(store.root, error) from error
     return True

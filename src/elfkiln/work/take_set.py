@@ -20,6 +20,7 @@ from elfkiln.store.blobs import Store, parse_digest, referrer_ref
 from elfkiln.store.model_index import ModelIndex, read_index
 from elfkiln.store.registry import Entry, load_registry, register
 from elfkiln.work.generations import changing
+from elfkiln.work.leftovers import sweep_project
 from elfkiln.work.take_artifact import Source, manifest_table, name_artifact, take_artifact, take_blob
 
 AT_ONCE = 4
@@ -99,6 +100,7 @@ def take_set(project: Project, source: SetSource, data: bytes, where: str, accep
         artifact, came = take_artifact(store, source, index.target, manifest, by_manifest[digest])
         return artifact, manifest, came, take_referrers(store, source, digest)
 
+    sweep_project(project)
     with store.in_use():
         with ThreadPoolExecutor(AT_ONCE) as pool:
             came = list(pool.map(take, sorted(by_manifest)))
