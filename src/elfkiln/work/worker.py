@@ -121,7 +121,7 @@ def serve(life: int, lines: list[int]) -> NoReturn:
     server = os.getpid()
     # An interrupt is for elfkiln to see; it then ends the life line.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _import_once()
+    import_once()
     gc.collect()
     gc.freeze()  # what is here already is not looked at, and so not copied, in the forks
     for number, line in enumerate(lines):
@@ -142,8 +142,8 @@ def serve(life: int, lines: list[int]) -> NoReturn:
     os._exit(1)
 
 
-def _import_once() -> None:
-    """Import what every build needs."""
+def import_once() -> None:
+    """Import what every build needs, in a process whose forks shall run generators."""
     # First, so that a source which is edited from now on is known to be younger than what runs.
     package_digest()
     from elfkiln.design.run_generator import prepare_to_fork
