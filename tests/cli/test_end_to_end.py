@@ -23,7 +23,7 @@ from elfkiln.store.registry import load_registry
 from elfkiln.targets.sim.sim_elf import SimElf
 from elfkiln.targets.table import builder_for, check_elf
 from elfkiln.work.build import build_elfs
-from elfkiln.work.verify import exact_product, exit_code_of, inputs, layout_checks, verify_set
+from elfkiln.work.verify import Gauge, exact_product, exit_code_of, inputs, layout_checks, verify_set
 from projects import CHECKOUT, TINY_NAMES, TINY_RECIPES, make_project
 
 QKV = "full_i8_QKV_K256_N768_b8.elf"
@@ -149,8 +149,13 @@ def test_the_elf_computes_the_product(built):
 
 def test_verify_passes_on_a_sound_set(built):
     said = []
-    results = verify_set(built, builder_for(built, "sim"), model_requirements(built, "tiny"), jobs=2, say=said.append)
+    builder, wanted, gauge = builder_for(built, "sim"), model_requirements(built, "tiny"), Gauge()
+    results = verify_set(built, builder, wanted, jobs=2, say=said.append, gauge=gauge)
     assert exit_code_of(results) == 0
+    # Each of the inputs, once more in the other layout, and in two wrong packings: at 128 rows and at 16.
+    inputs = len({r.what for r in results if r.what.startswith("M=128 against numpy")})
+    sizes = 256 * 768 + 256 * 512 + 512 * 256
+    assert gauge.operations == 2 * sizes * (128 + 16) * (inputs + 1 + 2)
     whats = {getattr(result, "what", "") for result in results}
     for wanted in (
         "M=128 against numpy, random",

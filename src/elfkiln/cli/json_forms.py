@@ -273,6 +273,9 @@ FORMS: dict[str, tuple[Form, ...]] = {
                 {
                     "model": "text",
                     "layout": "text",
+                    "operations": "count",
+                    "seconds": "number",
+                    "at_once": "count",
                     "checks": [
                         {
                             "names": ["text"],

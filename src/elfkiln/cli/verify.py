@@ -13,8 +13,9 @@ from elfkiln.targets.target import headline_of
 def run(arguments: Arguments) -> int:
     """Verify every set asked for; return 1 when one comparison fails."""
     import os
+    import time
 
-    from elfkiln.work.verify import exit_code_of, verify_set
+    from elfkiln.work.verify import Gauge, exit_code_of, verify_set
 
     if "on" in arguments.keys:
         return _on_device(arguments)
@@ -32,13 +33,25 @@ def run(arguments: Arguments) -> int:
             if not quiet or (line.startswith("FAILED") and not arguments.json):
                 print(line, flush=True)
 
-        results = verify_set(project, builder, wanted, jobs=jobs, say=say)
+        gauge, started = Gauge(), time.perf_counter()
+        results = verify_set(project, builder, wanted, jobs=jobs, say=say, gauge=gauge)
+        seconds = time.perf_counter() - started
         code = max(code, exit_code_of(results))
         failed = sum(not result.passed for result in results)
+        if not quiet:
+            rate = f"{gauge.operations / 1e9:,.1f} GOP simulated and compared in {seconds:.1f} s"
+            print(f"{rate}: {gauge.operations / 1e9 / seconds:,.1f} GOP/s, {jobs} geometries at once")
         if not arguments.json:
             print(f"{wanted.model} {wanted.layout}, target {builder.pin.name}: {len(results)} checks, {failed} failed")
         tables.append(
-            {"model": wanted.model, "layout": wanted.layout, "checks": [result.to_json() for result in results]}
+            {
+                "model": wanted.model,
+                "layout": wanted.layout,
+                "operations": gauge.operations,
+                "seconds": seconds,
+                "at_once": jobs,
+                "checks": [result.to_json() for result in results],
+            }
         )
     if arguments.json:
         print_json({"target": builder.pin.name, "sets": tables})

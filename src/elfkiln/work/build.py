@@ -265,6 +265,7 @@ class _Run:
                             self.said.add(text)
                             tell(text)
                     case Failed(reason, code, log):
+                        self._write_down()  # lines stand in the order in which things ended
                         self._fail(job, reason, code)
                         for key, _ in job.wanted:
                             keep_failed(self.project, self.builder.pin.name, key, reason, log)

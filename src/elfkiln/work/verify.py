@@ -107,19 +107,39 @@ class Problem:
         return {"names": list(self.names), "what": self.reason, "passed": False}
 
 
+@dataclass
+class Gauge:
+    """Counts what is simulated: multiplications and additions of all runs, from several threads."""
+
+    operations: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    def add(self, M: int, K: int, N: int) -> None:
+        """Count one GEMM."""
+        with self._lock:
+            self.operations += 2 * M * K * N
+
+
 def exit_code_of(results: list[Check | Problem]) -> int:
     """Return 0 when everything passed and something was compared, else 1."""
     return EXIT_DONE if results and all(result.passed for result in results) else EXIT_DIFFERS
 
 
 def verify_set(
-    project: Project, builder: Builder, wanted: RequirementSet, *, jobs: int, say: Callable[[str], None]
+    project: Project,
+    builder: Builder,
+    wanted: RequirementSet,
+    *,
+    jobs: int,
+    say: Callable[[str], None],
+    gauge: Gauge | None = None,
 ) -> list[Check | Problem]:
     """Run and compare every ELF of one requirement set; each finished check is passed to `say` as a line.
 
     ELFs that are not stored yet are built, and so are those of the layout the set is compared with; neither is
     registered by this. Where a target's ELFs do not run here, the very design in each is compiled for the simulator.
-    Geometries run `jobs` at a time. Raises `Refused` for a layout without defined bytes, before anything is built.
+    Geometries run `jobs` at a time; `gauge` counts what they compute. Raises `Refused` for a layout
+    without defined bytes, before anything is built.
     """
     if wanted.layout not in layouts.DEFINED:
         raise Refused(
@@ -132,7 +152,7 @@ def verify_set(
         say(result.line())
     sealed = [need for need in wanted.requirements if need.name is None]
     with private_folder(project.work) as folder, ThreadPoolExecutor(jobs) as pool:
-        bench = _Bench(project, builder, folder)
+        bench = _Bench(project, builder, folder, gauge or Gauge())
         geometries = _by_geometry(wanted)
         work = [pool.submit(_verify_geometry, bench, wanted, geometry, needs, sealed) for geometry, needs in geometries]
         for (_, needs), future in zip(geometries, work, strict=True):
@@ -164,6 +184,7 @@ class _Bench:
     project: Project
     builder: Builder
     folder: Path
+    gauge: Gauge
     turn: threading.Lock = field(default_factory=threading.Lock)
     configured: dict[str, RunnableElf] = field(default_factory=dict)
 
@@ -228,6 +249,7 @@ class _Bench:
         sealed, sequence = self.configured[need.file_name], contract.sealed_instance(K, N)
 
         def run(a: Int8, b: NDArray[Any], fresh: bool) -> Int32:
+            self.gauge.add(contract.DECODE_M, K, N)
             with self.turn:
                 if fresh:
                     sealed.call(contract.SEALED_INIT)
@@ -332,7 +354,7 @@ def _named_ways(bench: _Bench, wanted: RequirementSet, needs: list[Requirement])
             # Names of one geometry are one recipe: G's ELF is U's.
             names = tuple(need.file_name for need in named)
             name = named[0].name
-            run = _poisoning(bench.elf(wanted, named[0]), name.M, name.N)
+            run = _poisoning(bench.elf(wanted, named[0]), name.M, name.N, bench.gauge)
             yield _Runnable(_kind(m16), names, name.M, run, loads=True)
 
 
@@ -346,10 +368,11 @@ def _sealed_ways(
             yield _Runnable("sealed", (f"{need.file_name} K={K} N={N}",), contract.DECODE_M, run, loads=False)
 
 
-def _poisoning(elf: RunnableElf, M: int, N: int) -> Run:
+def _poisoning(elf: RunnableElf, M: int, N: int, gauge: Gauge) -> Run:
     """Return how an ELF's one sequence is run: into a poisoned C, with load_pdi on a fresh array, else without."""
 
     def run(a: Int8, b: NDArray[Any], fresh: bool) -> Int32:
+        gauge.add(M, a.shape[1], N)
         return elf.run(a, b, poisoned(M, N), again=not fresh)
 
     return run
@@ -385,7 +408,7 @@ def _other_layout(
         rows = rows_for(need.columns, layout, m16=name.m16)
         other = replace(need, name=name, file_name=str(name), rows=rows)
         elf = bench.reference(replace(wanted, layout=layout), other)
-        found = _poisoning(elf, name.M, name.N)(a[: name.M], layouts.pack(b, layout), True)
+        found = _poisoning(elf, name.M, name.N, bench.gauge)(a[: name.M], layouts.pack(b, layout), True)
         text = f"{wanted.layout} against {layout}, random"
         yield _compare((need.file_name, str(name)), text, outputs[_kind(name.m16)], found)
 
