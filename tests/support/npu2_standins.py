@@ -53,7 +53,7 @@ OPTIONS:
   --tmpdir=<string>          - Directory for temporary files
 """
 
-_SHEBANG = "#!/usr/bin/env python3\n"
+_SHEBANG = "#!/usr/bin/env -S python3 -IS\n"
 
 _AIE_PACKAGE = '''\
 """Stand-in for the aie package: prints recorded modules."""

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from elfkiln.design.reader import canonical_text, parse_design_module, read_design
+from elfkiln.design.reader import read_design
 from elfkiln.errors import BuildFailed, ElfkilnError, Refused
 from elfkiln.families.family import KernelObject, RenderedGenerator
 from elfkiln.io.child import KEPT_BYTES
@@ -198,7 +199,8 @@ def test_the_design_that_is_printed_must_be_the_one_the_recipe_was_told_from(too
 
 def builder_inputs(builder, folder, monkeypatch):
     """Tell a recipe; the recorded package is not IRON, so what elfkiln's stand-in would print is given."""
-    monkeypatch.setattr("elfkiln.design.run_generator.run_generator", lambda *_, **__: TOLD)
+    design = read_design(TOLD)
+    monkeypatch.setattr("elfkiln.design.run_generator.design_of_generator", lambda *_, **__: (TOLD, design))
     return builder.inputs(generator(), builder.sources(generator()), folder)
 
 

@@ -53,9 +53,9 @@ class Anything:
         return (RECORDED / (hashlib.sha256(text).hexdigest() + ".mlir")).read_text()
 """
 MODULE = "from aie import Anything\ndef __getattr__(name):\n    return Anything()\n"
-AIE_OPT = '#!/usr/bin/env python3\nimport sys\nsys.stdout.write(open("design.mlir").read())\n'
+AIE_OPT = '#!/usr/bin/env -S python3 -IS\nimport sys\nsys.stdout.write(open("design.mlir").read())\n'
 AIECC = """\
-#!/usr/bin/env python3
+#!/usr/bin/env -S python3 -IS
 import hashlib, sys
 from pathlib import Path
 if sys.argv[1:] == ["--help"]:
@@ -93,7 +93,7 @@ def recorded_wheel(folder, project, swap=None):
         "mlir_aie/include/aie_api/aie.hpp": "// stand-in\n",
         "+mlir_aie/bin/aiecc": AIECC.replace("@HELP@", repr(NEW_HELP)),
         "+mlir_aie/bin/aie-opt": AIE_OPT,
-        "+mlir_aie/bin/aiebu-asm": "#!/usr/bin/env python3\n",
+        "+mlir_aie/bin/aiebu-asm": "#!/usr/bin/env -S python3 -IS\n",
         **{f"mlir_aie/python/aie/recorded/{name}.mlir": text for name, text in designs.items()},
         **{f"mlir_aie/recorded-elfs/{name}": data for name, data in elfs.items()},
     }
