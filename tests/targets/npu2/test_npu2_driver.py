@@ -11,7 +11,6 @@ from types import SimpleNamespace
 import pytest
 
 from elfkiln.design.reader import canonical_text, parse_design_module, read_design
-from elfkiln.design.reader import read_design
 from elfkiln.errors import BuildFailed, ElfkilnError, Refused
 from elfkiln.families.family import KernelObject, RenderedGenerator
 from elfkiln.io.child import KEPT_BYTES
