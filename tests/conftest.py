@@ -14,7 +14,7 @@ from projects import StandInBuilder, make_project
 def unwaiting():
     """No test pulls the plug, so none needs to wait for the disk; a build of 6 ELFs waits for it a hundred times."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(os, "fsync", lambda descriptor: None)
+        patched.setattr(os, "fsync", lambda _: None)
         yield
 
 

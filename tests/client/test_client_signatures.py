@@ -374,7 +374,7 @@ def test_elfkiln_and_the_client_say_the_same_of_signatures(client_folder, opened
         policy_rule("tester", target="npu2"),
     ]
     digest, rng, outcomes = lock_digest(client_folder), random.Random(2), []
-    for _ in range(150):
+    for _ in range(60):
         table = policy_table(keys, rng.sample(rules[:4], rng.randrange(1, 3)) + rules[4:])
         envelopes = []
         for _ in range(rng.randrange(1, 4)):
@@ -399,7 +399,7 @@ def test_elfkiln_and_the_client_say_the_same_of_signatures(client_folder, opened
             expected = False
         outcomes.append(expected)
         assert (opened(table) == "ok") == expected, (table, envelopes)
-    assert 15 < sum(outcomes) < 135
+    assert 6 <= sum(outcomes) <= 54
 
 
 def test_a_set_that_elfkiln_signed_opens(project, stand_in, probe, tmp_path):
