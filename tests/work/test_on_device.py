@@ -15,9 +15,15 @@ from elfkiln.design.reader import read_design
 from elfkiln.design.run_generator import run_generator
 from elfkiln.models.catalogue import model_requirements
 from elfkiln.models.requirement import Requirement, RequirementSet
+from elfkiln.project import Project
+from elfkiln.store.attestations import attestations
 from elfkiln.store.blobs import Store
 from elfkiln.store.registry import load_registry, register, shape_of
+from elfkiln.targets.npu2.device.faults import Fault
+from elfkiln.targets.npu2.device.machine_state import MachineState
+from elfkiln.targets.npu2.device.results import DeviceCheck, DeviceResult, DeviceSeries
 from elfkiln.targets.npu2.device.series import DeviceOptions
+from elfkiln.work.device_statements import state_series
 from elfkiln.work.jobs import generator_of
 from elfkiln.work.on_device import run_on_device
 from projects import SUPPORT, TINY_NAMES, TINY_RECIPES, make_project
@@ -49,6 +55,7 @@ def built(simulator, tmp_path_factory):
             elves[made.elf] = str(simulator.path(text, *generator.kernels))
         entries[need.file_name] = entry_of(made)
     register(project.registry_file, "npu2", entries)
+    shutil.copytree(project.root, project.root.with_name("pristine"))
     return project, elves
 
 
@@ -139,6 +146,77 @@ def test_a_hang_ends_the_series_and_says_what_was_not_run(device, capsys):
     assert lines[-1].startswith("stopped: ")
     assert "timeout; the array hung" in lines[-1]
     assert sum(line.startswith("not run ") for line in lines) > 0
+
+
+def said(project):
+    """Return {registered name: (result, or "times", and statement) of each} of what is said about ELFs of npu2."""
+    entries = load_registry(project.registry_file).entries("npu2")
+    found = attestations(Store(project.store), {entry.manifest for entry in entries.values()})
+    return {
+        name: [(one.result or one.predicate_type.rpartition(":")[0], one.statement) for one in found[entry.manifest]]
+        for name, entry in entries.items()
+    }
+
+
+@pytest.fixture
+def own(device, tmp_path):
+    """The stand-in NPU on a project of its own, whose store begins without statements."""
+
+    def says(**scenario):
+        shutil.copytree(device(**scenario).root.with_name("pristine"), tmp_path / "own")
+        return Project(tmp_path / "own")
+
+    return says
+
+
+def test_results_are_kept_as_attestations_once(own, capsys):
+    project = own()
+    words = ("model=tiny", "target=npu2", f"root={project.root}")
+    code, _, err = run(capsys, "bench", "iterations=2", "warmup=0", *words)
+    assert (code, err.splitlines()[-1].split(";")[0]) == (0, f"elfkiln: {2 * TINY_RECIPES} statements kept")
+    for name, found in said(project).items():
+        assert sorted(what for what, _ in found) == ["PASSED", "urn:elfkiln:device-times"], name
+        tested, timed = (statement["predicate"] for _, statement in sorted(found, key=lambda one: one[0]))
+        # 4 kinds of input on a fresh and a used array, one run after the times; a twin's rows beside them.
+        assert len(tested["passedTests"]) == 9 + name.endswith("_m16.elf")
+        assert "main:seq, one-hot, again" in tested["passedTests"]
+        assert tested["failedTests"] == []
+        seed, machine = tested["configuration"]
+        assert seed["annotations"]["seed"].isdigit()
+        assert machine["annotations"]["device"] == "NPU Strix Halo"
+        (timing,) = timed["timings"]
+        assert (timing["instance"], timing["runs"]) == ("main:seq", 2)
+        assert timed["predicted_seconds"]["main:seq"] > 0
+
+
+def test_equal_outcomes_are_one_statement_and_faults_of_machines_are_none(tmp_path):
+    store = Store(tmp_path / "store")
+    entry = entry_of(stored(store, "text", b"\x7fELF", "module {}"))
+    check = DeviceCheck("main:seq", "random", "first", 4, 0, 0, None, 0, False)
+    good = DeviceResult(("a.elf",), entry.elf, 7, (check,), (), None, MachineState(), MachineState(memlock=1))
+    never = replace(good, checks=(), fault=Fault("no-device", "open", "no node", "load the driver", True))
+    half = replace(good, fault=Fault("timeout", "first", "hung", "reboot", True))
+    digests = [
+        state_series(store, DeviceSeries((one,), ()), [entry], {}, times=True) for one in (good, good, never, half)
+    ]
+    assert digests[0] == digests[1]
+    assert digests[2] == ()
+    results = {one.result: one.statement["predicate"] for one in attestations(store, [entry.manifest])[entry.manifest]}
+    assert results["PASSED"]["passedTests"] == ["main:seq, random, first"]
+    assert results["PASSED"]["configuration"][1]["annotations"] == {}
+    assert results["FAILED"]["failedTests"] == ["runs to its end: timeout"]
+
+
+def test_what_was_wrong_is_stated_and_has_no_times(own, capsys):
+    project = own(wrong=[{"how": "one", "place": 5, "runs": [1]}], TIMEOUT=[12])
+    words = ("bench", "model=tiny", "target=npu2", "iterations=2", "warmup=0", f"root={project.root}")
+    assert run(capsys, *words)[0] == 1
+    found = said(project)
+    first = found["full_i8_QKV_K256_N768_b8.elf"]
+    assert [what for what, _ in first] == ["FAILED"]
+    assert first[0][1]["predicate"]["failedTests"][0] == "main:seq, random, first"
+    # What the hang left was not run, and nothing is said of it.
+    assert [] in found.values()
 
 
 def test_names_that_are_not_registered_are_left(device):

@@ -48,13 +48,16 @@ def run_sets(arguments: Arguments, options: DeviceOptions, verb: str) -> int:
         print(f"elfkiln: {result.outcome} {', '.join(result.names)}", file=sys.stderr, flush=True)
 
     for wanted in sets_of(project, arguments, verb):
-        found = run_on_device(project, target, wanted, options, environ=os.environ, say=say)
+        found = run_on_device(project, target, wanted, options, environ=os.environ, say=say, times=verb == "bench")
         code = max(code, found.series.exit_code)
         sets.append(found.to_json())
         if not arguments.json:
             print(f"{wanted.model} {wanted.layout}, target {target}, on the device")
             for line in table(found.series, found.predicted):
                 print(line)
+        if found.attested:
+            kept = f"{len(found.attested)} statements kept"
+            print(f"elfkiln: {kept}; elfkiln attestations shows them, sign seals them", file=sys.stderr)
         if found.series.stopped:
             break
     if arguments.json:

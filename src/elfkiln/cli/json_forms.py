@@ -112,6 +112,7 @@ _ON_DEVICE: Form = {
             "left": ["text"],
             "stopped": "any",
             "predicted": [{"elf": "sha256", "instance": "text", "seconds": "number"}],
+            "attested": ["sha256"],
         }
     ],
 }

@@ -1,7 +1,8 @@
 """A model's registered ELFs on the device itself: every int32 compared with numpy, twins with their M=128, times taken.
 
-Nothing is built or registered by this. The inputs are those of `verify`, so what the simulator was shown the device is
-shown too. Not run on a device: docs/device.md says how it was tested.
+Nothing is built or registered by this; what came out lies beside the ELFs as attestations. The inputs are those of
+`verify`, so what the simulator was shown the device is shown too. Not run on a device:
+docs/device.md says how it was tested.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from elfkiln.targets.npu2.device.series import (
     write_trial,
 )
 from elfkiln.targets.table import TARGETS, target_named
+from elfkiln.work.device_statements import state_series
 from elfkiln.work.jobs import entry_of, registry_key, served_problem
 from elfkiln.work.predict import predict_design
 from elfkiln.work.verify import SEED, inputs
@@ -38,11 +40,15 @@ from elfkiln.work.verify import SEED, inputs
 
 @dataclass(frozen=True, slots=True)
 class OnDevice:
-    """What a set's ELFs did on the device, and the seconds predicted for each (sha256 of the ELF, instance)."""
+    """What a set's ELFs did on the device, and the seconds predicted for each (sha256 of the ELF, instance).
+
+    `attested` are the digests (hex) of the statements about it that lie in the store now.
+    """
 
     wanted: RequirementSet
     series: DeviceSeries
     predicted: Mapping[tuple[str, str], float]
+    attested: tuple[str, ...]
 
     def to_json(self) -> dict[str, Any]:
         """Return a JSON value; predictions stand beside the instance they are for."""
@@ -51,7 +57,9 @@ class OnDevice:
             for (elf, instance), seconds in sorted(self.predicted.items())
         ]
         series = self.series.to_json()
-        return {"model": self.wanted.model, "layout": self.wanted.layout, **series, "predicted": predicted}
+        return {"model": self.wanted.model, "layout": self.wanted.layout, **series, "predicted": predicted} | {
+            "attested": [f"sha256:{digest}" for digest in self.attested]
+        }
 
 
 def run_on_device(
@@ -62,11 +70,13 @@ def run_on_device(
     *,
     environ: Mapping[str, str] = os.environ,
     say: Callable[[DeviceResult], None] = lambda _result: None,
+    times: bool = False,
 ) -> OnDevice:
-    """Run every registered ELF of a set on the device and return what came of it.
+    """Run every registered ELF of a set on the device, keep the outcome as attestations, and return it.
 
-    An ELF under several names runs once; names that are not registered are listed as left. Raises `Refused` for a
-    target whose ELFs run on no device and a layout whose bytes are not defined, `Differs` when a registered ELF is not
+    With `times` the times of right ELFs are kept, too. An ELF under several names runs once; names that are not
+    registered are listed as left. Raises `Refused` for a target whose ELFs run on no device and a layout whose bytes
+    are not defined, `Differs` when a registered ELF is not
     what is asked for or its bytes are not in the store, and what `run_series` raises.
     """
     if not target_named(target).on_device:
@@ -83,7 +93,10 @@ def run_on_device(
         series = run_series(
             cases, seed=SEED, folder=work, options=options, environ=environ, say=say, prepare=bench.prepare
         )
-    return OnDevice(wanted, replace(series, left=(*series.left, *missing)), _predicted(Store(project.store), entries))
+    store = Store(project.store)
+    predicted = _predicted(store, entries)
+    attested = state_series(store, series, entries, predicted, times=times)
+    return OnDevice(wanted, replace(series, left=(*series.left, *missing)), predicted, attested)
 
 
 def _cases(
