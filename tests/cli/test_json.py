@@ -134,6 +134,7 @@ FORM_RUNS = [
     ("registry", 0, ["registry", "check", "--against", "{root}/registry.yaml", "root={root}"]),
     ("gc", 0, ["gc", "root={root}"]),
     ("generations", 0, ["generations", "root={root}"]),
+    ("log", 0, ["log", "root={root}"]),
     ("rollback", 0, ["rollback", "1", "root={root}"]),
     ("diff", 0, ["diff", "1", "1", "root={root}"]),
     ("fsck", 4, ["fsck", "root={world}/loose"]),

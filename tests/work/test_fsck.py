@@ -23,6 +23,7 @@ from elfkiln.store.registry import load_registry
 from elfkiln.work.asked import asked_by_model
 from elfkiln.work.fsck import EXIT_CORRUPT, EXIT_MISSING, EXIT_UNREFERENCED, fsck
 from elfkiln.work.install import install
+from elfkiln.work.mirrors import Mirrors
 from elfkiln.work.push import push_sets
 from elfkiln.work.repair import repair
 from kilns import build, builder_of, built_kiln, copy_kiln, flip, overwrite
@@ -223,14 +224,15 @@ def test_a_name_that_no_model_asks_for_is_named(kiln):
 
 def test_what_a_registry_has_is_fetched_and_not_built(original, kiln):
     with serving(ServedRegistry()) as host:
-        registry = OciRegistry(OciAddress.parse(f"oci://{host}/kernels"), plain_http=True, environment={})
+        address = f"oci://{host}/kernels"
+        registry = OciRegistry(OciAddress.parse(address), plain_http=True, environment={})
         push_sets(original, registry, [asked_by_model(original, "tiny")])
         whole = bytes_of_names(kiln)
         flip(kiln.blobs / entry(kiln).elf)
         (kiln.blobs / entry(kiln, D).manifest).unlink()
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr("elfkiln.work.take_artifact.check_elf", lambda *_: None)
-            done, builder = mended(kiln, registry=registry)
+            done, builder = mended(kiln, mirrors=Mirrors((address,), plain_http=True))
     assert builder.built == []
     assert done.checkup.findings == ()
     assert bytes_of_names(kiln) == whole
@@ -302,4 +304,4 @@ def test_the_command_line_tells_the_states_apart_and_has_them_in_json(kiln, caps
         patched.setattr("elfkiln.cli.fsck.builder_for", lambda *_: builder_of(kiln))
         assert main(["fsck", root, "--repair"]) == 0
     assert f"repaired blob sha256:{entry(kiln).elf}: moved to out/registry/damaged" in capsys.readouterr().out
-    assert main(["fsck", root, "from=oci://localhost/x"]) == 2
+    assert main(["fsck", root, "mirror=oci://localhost/x"]) == 2

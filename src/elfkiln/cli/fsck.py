@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 
 from elfkiln.cli.arguments import Arguments
-from elfkiln.cli.common import print_json, project_of
+from elfkiln.cli.common import mirrors_of, print_json, project_of
 from elfkiln.errors import Refused
 from elfkiln.targets.table import builder_for
 from elfkiln.work.fsck import REPAIR, fsck
@@ -17,22 +17,18 @@ def run(arguments: Arguments) -> int:
     """Check, repair where asked to, and return 0, 1 (corrupt), 3 (missing) or 4 (only unreferenced)."""
     project = project_of(arguments)
     folders = [Path(arguments.keys["dir"])] if "dir" in arguments.keys else []
-    source, mend = arguments.keys.get("from"), "--repair" in arguments.flags
-    if source is not None and not mend:
-        raise Refused("fsck: from= says where --repair fetches from; give both")
+    mend = "--repair" in arguments.flags
+    if "mirror" in arguments.keys and not mend:
+        raise Refused("fsck: mirror= says where --repair fetches from; give both")
     progress = Progress.silent() if arguments.json else Progress.console()
     found = fsck(project, folders, progress=progress)
     done: tuple[str, ...] = ()
     left: tuple[str, ...] = ()
     if mend and found.damaged:
-        from elfkiln.store.oci_address import OciAddress
-        from elfkiln.store.oci_registry import OciRegistry
         from elfkiln.work.repair import repair
 
-        registry = None
-        if source is not None:
-            registry = OciRegistry(OciAddress.parse(source), plain_http="--plain-http" in arguments.flags)
-        repaired = repair(project, found, partial(builder_for, project), registry, folders=folders, progress=progress)
+        mirrors = mirrors_of(arguments, project, "fsck")
+        repaired = repair(project, found, partial(builder_for, project), mirrors, folders=folders, progress=progress)
         done, left, found = repaired.done, repaired.left, repaired.checkup
     if arguments.json:
         print_json(found.to_json() | {"repaired": list(done), "left": list(left)})
@@ -43,5 +39,5 @@ def run(arguments: Arguments) -> int:
         print(f"left     {line}")
     print("\n".join(found.lines()))
     if found.damaged and not mend:
-        print(f"{REPAIR} moves damaged blobs aside and builds them anew; from=oci://HOST/REPO fetches them")
+        print(f"{REPAIR} moves damaged blobs aside and builds them anew; mirror=oci://HOST/REPO fetches them")
     return found.exit_code

@@ -72,6 +72,22 @@ _TAKEN: Form = {
     "referrers": "count",
 }
 
+_GENERATIONS: Form = {
+    "current": "count|null",
+    "generations": [
+        {
+            "number": "count",
+            "what": "text",
+            "time": "count",
+            "registry": "sha256",
+            "added": "count",
+            "changed": "count",
+            "dropped": "count",
+        }
+    ],
+    "damaged": ["text"],
+}
+
 _ON_DEVICE: Form = {
     "target": "text",
     "sets": [
@@ -149,6 +165,8 @@ FORMS: dict[str, tuple[Form, ...]] = {
             "reason": "text",
             "log": "text",
         },
+        # Without a name: the generations.
+        _GENERATIONS,
     ),
     "reproduce": (
         {
@@ -511,23 +529,7 @@ FORMS: dict[str, tuple[Form, ...]] = {
             "loose": [{"name": "text", "what": "text", "bytes": "count", "shared": "flag"}],
         },
     ),
-    "generations": (
-        {
-            "current": "count|null",
-            "generations": [
-                {
-                    "number": "count",
-                    "what": "text",
-                    "time": "count",
-                    "registry": "sha256",
-                    "added": "count",
-                    "changed": "count",
-                    "dropped": "count",
-                }
-            ],
-            "damaged": ["text"],
-        },
-    ),
+    "generations": (_GENERATIONS,),
     "rollback": ({"to": "count", "made": "count|null", "names": "count", "incomplete": ["text"]},),
     "registry": (
         {

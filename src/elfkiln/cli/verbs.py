@@ -139,9 +139,9 @@ VERBS: dict[str, Verb] = {
     ),
     "log": Verb(
         "log",
-        "show what the tools said when a name was built, or when its last build failed",
-        Spec(keys=TARGET | ROOT, words=("NAME",)),
-        ("log full_i8_QKV_K5120_N14336_b8.elf",),
+        "show what the tools said when a name was built, or when that failed; without a name: the generations",
+        Spec(keys=TARGET | ROOT, words=("NAME",), optional_words=1),
+        ("log full_i8_QKV_K5120_N14336_b8.elf", "log"),
         "there is no log: the name was not built here",
     ),
     "verify": Verb(
@@ -361,12 +361,12 @@ VERBS: dict[str, Verb] = {
         Spec(
             keys={
                 "dir": "an install folder to check as well (those this checkout installed into are known)",
-                "from": "oci://HOST/REPO: what --repair fetches from before it builds",
             }
+            | MIRROR
             | ROOT,
             flags={"--repair": "move damaged blobs aside, and fetch or build them anew"} | PLAIN_HTTP,
         ),
-        ("fsck", "fsck dir=/srv/models/bonsai", "fsck --repair from=oci://registry.example/kernels"),
+        ("fsck", "fsck dir=/srv/models/bonsai", "fsck --repair mirror=oci://registry.example/kernels"),
         "something is corrupt; 3 something is missing; 4 something is unreferenced, and that is all",
     ),
     "gc": Verb(

@@ -16,7 +16,6 @@ from elfkiln.project import Project
 from elfkiln.store.artifacts import find_artifact
 from elfkiln.store.blobs import Store
 from elfkiln.store.closure import Node, read_nodes
-from elfkiln.store.oci_registry import OciRegistry
 from elfkiln.store.registry import Entry, load_registry
 from elfkiln.targets.target import Builder
 from elfkiln.work.fsck import Checkup, Damage, fsck
@@ -24,9 +23,10 @@ from elfkiln.work.install import place_file
 from elfkiln.work.jobs import Job, plan_jobs, registered_problem, registry_key
 from elfkiln.work.kernels_lock import LOCK_NAME, folder_lock, read_kernels_lock
 from elfkiln.work.leftovers import sweep_project
+from elfkiln.work.lookup import Found
+from elfkiln.work.mirrors import Mirrors, fetch_missing
 from elfkiln.work.obtain import obtain
 from elfkiln.work.progress import Progress
-from elfkiln.work.pull import fetch_recipe
 from elfkiln.work.recipes import Memo
 
 BuilderOf: TypeAlias = Callable[[str], Builder]
@@ -46,19 +46,19 @@ def repair(
     project: Project,
     found: Checkup,
     builder_of: BuilderOf,
-    registry: OciRegistry | None = None,
+    mirrors: Mirrors | None = None,
     *,
     folders: Iterable[Path] = (),
     progress: Progress | None = None,
 ) -> Repaired:
     """Mend what `found` lists and check everything again.
 
-    Damaged blobs go to `damaged/` of the store. What a registered name lacks is fetched from `registry` where one is
-    given and has its recipe, else built anew: only by the recipe that registry.yaml has, never by another one. What
-    nobody can make again (an attestation, the log of a build) is unnamed, so that nothing stumbles over it.
+    Damaged blobs go to `damaged/` of the store. What a registered name lacks is fetched from the first of `mirrors`
+    that has its recipe, else built anew: only by the recipe that registry.yaml has, never by another one. What nobody
+    can make again (an attestation, the log of a build) is unnamed, so that nothing stumbles over it.
     """
     sweep_project(project)
-    work = _Repair(project, Store(project.store), builder_of, registry)
+    work = _Repair(project, Store(project.store), builder_of, mirrors)
     work.set_aside(found.damage)
     work.restore(found.damage.names)
     work.unname_incomplete()
@@ -67,8 +67,8 @@ def repair(
 
 
 class _Repair:
-    def __init__(self, project: Project, store: Store, builder_of: BuilderOf, registry: OciRegistry | None) -> None:
-        self.project, self.store, self.builder_of, self.registry = project, store, builder_of, registry
+    def __init__(self, project: Project, store: Store, builder_of: BuilderOf, mirrors: Mirrors | None) -> None:
+        self.project, self.store, self.builder_of, self.mirrors = project, store, builder_of, mirrors
         self.done: list[str] = []
         self.left: list[str] = []
 
@@ -96,25 +96,18 @@ class _Repair:
         for target, keys in by_target.items():
             assert registered is not None
             entries = registered.entries(target)
-            rest = [key for key in keys if key in entries and not self._fetched(target, key, entries)]
+            wanted = {key: entries[key] for key in keys if key in entries}
+            self._fetch(target, wanted)
+            rest = [key for key, one in wanted.items() if find_artifact(self.store, one.recipe, one.manifest) is None]
             if rest:
                 self._build(target, rest, entries)
 
-    def _fetched(self, target: str, key: str, entries: Mapping[str, Entry]) -> bool:
-        entry = entries[key]
-        if find_artifact(self.store, entry.recipe, entry.manifest) is not None:
-            return True  # under another of its names
-        if self.registry is None:
-            return False
-        try:
+    def _fetch(self, target: str, wanted: Mapping[str, Entry]) -> None:
+        if self.mirrors is not None and self.mirrors.addresses:
+            rows = [Found(target, key, key, entry) for key, entry in wanted.items()]
             with self.store.in_use():
-                came = fetch_recipe(self.store, self.registry, target, entry.recipe, {key: entry})
-        except ElfkilnError as error:
-            self.left.append(f"{target}/{key}: not fetched ({error})")
-            return False
-        if came:
-            self.done.append(f"{target}/{key}: fetched")
-        return came
+                came = fetch_missing(self.project, target, rows, self.mirrors)
+            self.done += [f"{target}/{key}: fetched" for key in came]
 
     def _build(self, target: str, keys: list[str], entries: Mapping[str, Entry]) -> None:
         try:
