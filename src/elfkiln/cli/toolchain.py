@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from elfkiln.cli.arguments import Arguments
 from elfkiln.cli.common import print_json, project_of, target_of
@@ -11,6 +12,10 @@ from elfkiln.errors import EXIT_DIFFERS, EXIT_DONE, Refused, one_of
 from elfkiln.project import Project
 from elfkiln.targets.table import TARGETS
 from elfkiln.work.toolchain import install_toolchain, mirror_toolchain
+
+if TYPE_CHECKING:
+    from elfkiln.targets.target import Builder
+    from elfkiln.work.bump_preview import Previewed
 
 
 def run(arguments: Arguments) -> int:
@@ -83,8 +88,10 @@ def _bump(project: Project, arguments: Arguments) -> int:
     found = bump(project, [Path(word) for word in wheels.split(",") if word], Path(assembler) if assembler else None)
     candidate = found.lock
     write_candidate(candidate.text, Path(out), overwrite="--overwrite" in arguments.flags)
+    previewed = _preview(project, candidate.text, arguments) if "--build" in arguments.flags else None
     if arguments.json:
-        print_json({"out": out, **found.to_json()})
+        built = {} if previewed is None else {"preview": [one.to_json() for one in previewed]}
+        print_json({"out": out, **found.to_json(), **built})
         return EXIT_DONE
     print(f"candidate {out}: toolchain npu2 {candidate.digest[:12]}, was {candidate.digest_before[:12]}")
     for change in candidate.changes:
@@ -100,7 +107,32 @@ def _bump(project: Project, arguments: Arguments) -> int:
         print(f"{found.unbuilt} of {found.wanted} names of the {many} below plans/ have no npu2 recipe yet")
     for note in found.notes:
         print(f"note: {note}")
+    if previewed is not None:
+        changed = sum(one.changed and one.after is not None for one in previewed)
+        failed = sum(one.after is None for one in previewed)
+        print(
+            f"built under the candidate, and not registered: {len(previewed)} names, {changed} with other bytes, "
+            f"{failed} not built"
+        )
+        for one in previewed:
+            print(f"  {one.line()}")
     return EXIT_DONE
+
+
+def _preview(project: Project, candidate: str, arguments: Arguments) -> tuple[Previewed, ...]:
+    """Install the candidate's toolchain beside the others, and build every registered name under it."""
+    from elfkiln.targets.table import builder_for
+    from elfkiln.work.bump_preview import preview
+
+    target = next(name for name, one in TARGETS.items() if one.has_wheels)
+    text = arguments.keys.get("wheels", "")
+    wheels = Path(text).resolve() if text and Path(text).is_dir() else None
+
+    def builder_of(trial: Project) -> Builder:
+        install_toolchain(trial, target, wheels, _say)
+        return builder_for(trial, target)
+
+    return preview(project, candidate, target, builder_of)
 
 
 def _wheels(arguments: Arguments) -> Path | None:
@@ -124,8 +156,9 @@ def _refuse_unused(action: str, arguments: Arguments) -> None:
     for key in arguments.keys:
         if key not in _TAKES[action]:
             raise Refused(f"toolchain {action}: takes no {key}=")
-    if "--overwrite" in arguments.flags and action != "bump":
-        raise Refused(f"toolchain {action}: takes no --overwrite")
+    for flag in ("--overwrite", "--build"):
+        if flag in arguments.flags and action != "bump":
+            raise Refused(f"toolchain {action}: takes no {flag}")
 
 
 def _say(line: str) -> None:

@@ -429,7 +429,10 @@ VERBS: dict[str, Verb] = {
                 "aiebu-asm": "bump: this machine's program of that name, which no wheel holds, to pin",
                 "out": "bump: the file the candidate lock is written to",
             },
-            flags={"--overwrite": "bump: out= may exist, and may be toolchain.lock itself"},
+            flags={
+                "--overwrite": "bump: out= may exist, and may be toolchain.lock itself",
+                "--build": "bump: build every registered name under the candidate, register nothing, compare the bytes",
+            },
             words=("ACTION",),
         ),
         ("toolchain status", "toolchain install target=npu2", "toolchain bump wheels=new/ out=candidate.lock"),
