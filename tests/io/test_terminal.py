@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from elfkiln.cli import main
 from elfkiln.io.terminal import PlainStream, answering, plain, tell
+from model_configs import QWEN3_06B
 from projects import CHECKOUT, make_project
 
 
@@ -145,6 +147,27 @@ def test_control_characters_of_a_path_never_reach_the_terminal(tiny, capfd):
     assert "\\x1b[31mred\\x07\\r\\x9b" in out
     for text in (out, err):
         assert text.replace("\n", "").replace("\t", "").isprintable()
+
+
+def test_a_line_end_in_a_path_makes_no_line(tiny, tmp_path, capfd):
+    """What follows it would read as an answer of its own."""
+    folder = tmp_path / "m\nmissing full ELF x"
+    folder.mkdir()
+    root, config, table = f"root={tiny.root}", str(folder / "config.json"), str(folder / "roles.yaml")
+    (folder / "config.json").write_text(json.dumps(QWEN3_06B))
+    design = CHECKOUT / "tests" / "examples" / "long-runs" / "rm_128_panel.2026-08.generic.mlir"
+    for words, code in (
+        (["resolve", "full_i8_G_K256_N512_b8.elf", "model=tiny", root, f"dir={folder}"], 1),
+        (["check-missing", "model=tiny", root, f"dir={folder}"], 1),
+        (["keygen", str(folder / "key")], 0),
+        (["plan", "--from-config", config, "--out", table], 0),
+        (["plan", "--from-config", config, "--out", table, "--check"], 0),
+        (["draw", str(design), f"out={folder / 'x.svg'}", root], 0),
+    ):
+        assert main(words) == code
+        out, err = capfd.readouterr()
+        assert "m\\nmissing full ELF x" in out
+        assert not [line for line in (out + err).split("\n") if line.startswith("missing full ELF x")]
 
 
 def test_a_checkout_whose_path_is_not_utf_8_works(tmp_path, capfd):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from elfkiln.cli.arguments import Arguments
 from elfkiln.cli.common import print_json, project_of, target_of
-from elfkiln.errors import EXIT_DONE
+from elfkiln.errors import EXIT_DONE, one_line
 from elfkiln.io.files import write_atomic
 from elfkiln.work.draw import draw_design
 from elfkiln.work.named_design import named_design
@@ -25,5 +25,5 @@ def run(arguments: Arguments) -> int:
     elif out is None:
         print(picture, end="")
     else:
-        print(f"{out}: {len(picture.encode()):,} bytes")
+        print(f"{one_line(out)}: {len(picture.encode()):,} bytes")
     return EXIT_DONE

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from elfkiln.cli.arguments import Arguments
 from elfkiln.cli.common import one_asked_of, policy_of, print_json, project_of
-from elfkiln.errors import EXIT_DONE, Refused
+from elfkiln.errors import EXIT_DONE, Refused, one_line
 from elfkiln.work.install import install
 from elfkiln.work.kernels_lock import LOCK_NAME
 from elfkiln.work.lookup import lookup_set
@@ -33,9 +33,10 @@ def run(arguments: Arguments) -> int:
         print_json(done.to_json())
     else:
         print(
-            f"{len(done.paths)} ELFs of target {done.target} in {folder} ({done.linked} linked, {done.copied} copied, "
-            f"{done.unchanged} already there), digests in {LOCK_NAME}"
+            f"{len(done.paths)} ELFs of target {done.target} in {one_line(folder)} ({done.linked} linked, "
+            f"{done.copied} copied, {done.unchanged} already there), digests in {LOCK_NAME}"
         )
         for path in done.dropped:
-            print(f"{path}: stood in {LOCK_NAME} and is not of this project; it lies there, and is listed no more")
+            why = f"stood in {LOCK_NAME} and is not of this project; it lies there, and is listed no more"
+            print(f"{one_line(path)}: {why}")
     return EXIT_DONE

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from elfkiln.cli.arguments import Arguments
 from elfkiln.cli.common import print_json
-from elfkiln.errors import EXIT_DONE, Refused
+from elfkiln.errors import EXIT_DONE, Refused, one_line
 from elfkiln.store.signing_keys import write_key_pair
 
 
@@ -19,7 +19,7 @@ def run(arguments: Arguments) -> int:
     if arguments.json:
         print_json({"file": str(path), "ed25519": public})
     else:
-        print(f"{path}: private, keep it out of the repository\n{path}.pub: {public}")
+        print(f"{one_line(path)}: private, keep it out of the repository\n{one_line(path)}.pub: {public}")
     return EXIT_DONE
 
 

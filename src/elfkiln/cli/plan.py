@@ -9,7 +9,7 @@ from pathlib import Path
 from elfkiln.cli.arguments import Arguments
 from elfkiln.cli.common import print_json, show_notes
 from elfkiln.engine.contract import PLAN_FILE
-from elfkiln.errors import EXIT_DIFFERS, EXIT_DONE, Differs, Refused, refusal
+from elfkiln.errors import EXIT_DIFFERS, EXIT_DONE, Differs, Refused, one_line, refusal
 from elfkiln.models.plan.compare import Checked, check_plan
 from elfkiln.models.plan.generate import Generated, Options, generate_plan, write_plan
 from elfkiln.project import find_project
@@ -49,7 +49,7 @@ def run(arguments: Arguments) -> int:
         print_json({"file": str(file), "notes": list(generated.notes), **summary})
     else:
         print(
-            f"wrote {file}: {summary['layers']} layers, layout {summary['layout']}, "
+            f"wrote {one_line(file)}: {summary['layers']} layers, layout {summary['layout']}, "
             f"gate and up {summary['gate_up']}, {summary['names']} names"
         )
     return EXIT_DONE
@@ -106,11 +106,13 @@ def _check(file: Path, generated: Generated, *, json: bool) -> int:
 
 def _lines(file: Path, found: Checked) -> list[str]:
     if found.current:
-        return [f"{file} is current"]
+        return [f"{one_line(file)} is current"]
     lines = []
     count = len(found.differences)
     if count:
-        lines.append(f"{file} differs from what its model folder gives in {count} field{'s' if count > 1 else ''}:")
+        lines.append(
+            f"{one_line(file)} differs from what its model folder gives in {count} field{'s' if count > 1 else ''}:"
+        )
         lines += [f"  {entry}" for entry in found.differences[:_MOST_SHOWN]]
     if count > _MOST_SHOWN:
         lines.append(f"  and {count - _MOST_SHOWN} more; --json lists all")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from elfkiln.cli.arguments import Arguments
 from elfkiln.cli.common import print_json, show_notes
-from elfkiln.errors import EXIT_DIFFERS, EXIT_DONE, Differs, Refused, refusal
+from elfkiln.errors import EXIT_DIFFERS, EXIT_DONE, Differs, Refused, one_line, refusal
 from elfkiln.io.files import write_atomic
 from elfkiln.io.json_difference import differences
 from elfkiln.models.from_config import DerivedTable, TableOptions, table_data, table_from_config
@@ -40,7 +40,9 @@ def run_from_config(arguments: Arguments) -> int:
     if arguments.json:
         print_json(_data(derived) | {"file": str(file) if written else None})
     elif written:
-        print(f"wrote {file}: {len(derived.table.rows)} geometries, {sum(derived.table.layers.values())} layers")
+        print(
+            f"wrote {one_line(file)}: {len(derived.table.rows)} geometries, {sum(derived.table.layers.values())} layers"
+        )
     else:
         print(derived.text, end="")
     return EXIT_DONE
@@ -75,7 +77,7 @@ def _check(file: Path, derived: DerivedTable, *, json: bool) -> int:
         rows = [entry.data("table", "derived") for entry in found]
         print_json({"file": str(file), "current": not found, "differences": rows, "notes": list(derived.notes)})
     elif found:
-        print("\n".join([f"{file} differs from what config.json gives:", *(f"  {entry}" for entry in found)]))
+        print("\n".join([f"{one_line(file)} differs from what config.json gives:", *(f"  {entry}" for entry in found)]))
     else:
-        print(f"{file} is current")
+        print(f"{one_line(file)} is current")
     return EXIT_DIFFERS if found else EXIT_DONE

@@ -9,7 +9,7 @@ from pathlib import Path
 from elfkiln.cli.arguments import Arguments
 from elfkiln.cli.common import print_json, project_of, target_of
 from elfkiln.cli.report import report_of
-from elfkiln.errors import EXIT_DIFFERS, EXIT_DONE, Refused
+from elfkiln.errors import EXIT_DIFFERS, EXIT_DONE, Refused, one_line
 from elfkiln.studies.timing_points import Point, points, root_mean_square
 from elfkiln.work.named_design import named_design
 from elfkiln.work.predict import Prediction, predict_design
@@ -40,10 +40,11 @@ def _designs(arguments: Arguments) -> int:
         return EXIT_DONE
     for file, predictions in found.items():
         for one in predictions:
-            print("\n".join(_design_lines(f"{Path(file).name} {one.sequence}", one)))
+            print("\n".join(_design_lines(f"{one_line(Path(file).name)} {one.sequence}", one)))
     if len(files) == 2:
         for first, second in zip(*found.values(), strict=False):
-            print(f"{Path(files[1]).name} takes {second.seconds / first.seconds:.2f} of {Path(files[0]).name}'s time")
+            names = [one_line(Path(file).name) for file in files]
+            print(f"{names[1]} takes {second.seconds / first.seconds:.2f} of {names[0]}'s time")
     return EXIT_DONE
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from elfkiln.cli.arguments import Arguments
 from elfkiln.cli.attestations import rows_of
 from elfkiln.cli.common import print_json, project_of, target_of
-from elfkiln.errors import EXIT_DONE, Refused
+from elfkiln.errors import EXIT_DONE, Refused, one_line
 from elfkiln.store.signing_keys import load_key
 from elfkiln.work.lock_signatures import sign_lock
 from elfkiln.work.trust import sign
@@ -37,5 +37,7 @@ def _sign_folder(arguments: Arguments) -> int:
     if arguments.json:
         print_json(done.to_json())
     else:
-        print(f"{done.files} files verified; {done.path} has {done.envelopes} envelopes on sha256:{done.digest}")
+        print(
+            f"{done.files} files verified; {one_line(done.path)} has {done.envelopes} envelopes on sha256:{done.digest}"
+        )
     return EXIT_DONE

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from elfkiln.cli.arguments import Arguments
 from elfkiln.cli.common import print_json, project_of
-from elfkiln.errors import EXIT_DONE
+from elfkiln.errors import EXIT_DONE, one_line
 from elfkiln.work.site.placing import make_site
 
 
@@ -18,5 +18,5 @@ def run(arguments: Arguments) -> int:
     if arguments.json:
         print_json(made.to_json())
     else:
-        print(f"{made.pages} pages, {made.files} files, {made.bytes:,} bytes; open {made.out / 'index.html'}")
+        print(f"{made.pages} pages, {made.files} files, {made.bytes:,} bytes; open {one_line(made.out / 'index.html')}")
     return EXIT_DONE

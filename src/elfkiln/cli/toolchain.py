@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from elfkiln.cli.arguments import Arguments
 from elfkiln.cli.common import print_json, project_of, target_of
-from elfkiln.errors import EXIT_DIFFERS, EXIT_DONE, Refused, one_of
+from elfkiln.errors import EXIT_DIFFERS, EXIT_DONE, Refused, one_line, one_of
 from elfkiln.project import Project
 from elfkiln.targets.table import TARGETS
 from elfkiln.work.toolchain import install_toolchain, mirror_toolchain
@@ -93,7 +93,7 @@ def _bump(project: Project, arguments: Arguments) -> int:
         built = {} if previewed is None else {"preview": [one.to_json() for one in previewed]}
         print_json({"out": out, **found.to_json(), **built})
         return EXIT_DONE
-    print(f"candidate {out}: toolchain npu2 {candidate.digest[:12]}, was {candidate.digest_before[:12]}")
+    print(f"candidate {one_line(out)}: toolchain npu2 {candidate.digest[:12]}, was {candidate.digest_before[:12]}")
     for change in candidate.changes:
         print(f"  {change.name}: {change.before or 'not pinned'} -> {change.after}")
     if candidate.digest == candidate.digest_before:

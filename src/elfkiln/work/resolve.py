@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from elfkiln.errors import EXIT_DIFFERS, EXIT_DONE, did_you_mean, refusal
+from elfkiln.errors import EXIT_DIFFERS, EXIT_DONE, did_you_mean, one_line, refusal
 from elfkiln.models.plan.search import Candidates, choose, walk_candidates
 from elfkiln.project import Project
 from elfkiln.store.registry import load_registry
@@ -63,8 +63,12 @@ class Resolution:
         for one in self.candidates:
             known = ", ".join(one.registered) or "nothing"
             detail = f"  sha256:{one.sha256}, registered as {known}" if one.sha256 else ""
-            lines.append(f"{one.path}  {one.state}{detail}")
-        found = f"opens {self.opened}" if self.opened else f"missing full ELF {self.candidates[-1].path}"
+            lines.append(f"{one_line(one.path)}  {one.state}{detail}")
+        found = (
+            f"opens {one_line(self.opened)}"
+            if self.opened
+            else f"missing full ELF {one_line(self.candidates[-1].path)}"
+        )
         return "\n".join([*lines, found])
 
 
