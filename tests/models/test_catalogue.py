@@ -4,7 +4,7 @@ import pytest
 
 from elfkiln.engine.contract import PLAN_FILE
 from elfkiln.errors import Refused
-from elfkiln.models.catalogue import all_models, model_requirements
+from elfkiln.models.catalogue import all_models, model_plan, model_requirements
 from elfkiln.models.role_table import ROLES_FILE
 from elfkiln.project import MODEL_TABLES, Project
 from plan_data import plan_data, write_plan_file
@@ -60,3 +60,11 @@ def test_a_plan_has_one_layout(models):
 
 def test_a_model_is_told_by_the_engines_plan_or_a_role_table():
     assert MODEL_TABLES == (PLAN_FILE, ROLES_FILE)
+
+
+def test_a_model_s_folder_cannot_lie_outside_plans(models):
+    (models.plans / "tiny").rename(models.root / "elsewhere")
+    (models.plans / "tiny").symlink_to(models.root / "elsewhere")
+    for look in (model_requirements, model_plan):
+        with pytest.raises(Refused, match="plans/tiny: expected a file below plans/, found a link that leads outside"):
+            look(models, "tiny")

@@ -75,8 +75,8 @@ def test_a_whole_store_has_no_findings(kiln):
     assert found.exit_code == 0
     assert found.blobs == len(os.listdir(kiln.blobs))
     assert found.bytes == sum(path.stat().st_size for path in kiln.blobs.iterdir())
-    # An artifact and a build record for each recipe.
-    assert (found.names, found.manifests) == (TINY_NAMES, 2 * TINY_RECIPES)
+    # An artifact, a build record, provenance and lint's result for each recipe.
+    assert (found.names, found.manifests) == (TINY_NAMES, 4 * TINY_RECIPES)
 
 
 @pytest.mark.parametrize("part", ["elf", "design", "recipe", "manifest"])
@@ -170,7 +170,8 @@ def test_an_index_that_lost_entries_gets_them_again(kiln):
         done, _ = mended(kiln, found)
         assert done.checkup.findings == ()
         assert len(Store(kiln.store).refs()) == count
-    assert len(attestations(store, [entry(kiln).manifest])[entry(kiln).manifest]) == 1
+    # The build's own two, and this one.
+    assert len(attestations(store, [entry(kiln).manifest])[entry(kiln).manifest]) == 3
 
 
 def test_a_damaged_index_is_said_and_not_mended_unless_asked(kiln):

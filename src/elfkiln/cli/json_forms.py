@@ -457,6 +457,17 @@ FORMS: dict[str, tuple[Form, ...]] = {
             "sound": "flag",
             "reject": "text|null",
             "fault": "text|null",
+            # What is said about its bytes, by every name they are registered under; the statements: `attestations`.
+            "attestations": [
+                {
+                    "name": "text",
+                    "elf": "sha256",
+                    "manifest": "sha256",
+                    "attestations": [
+                        {"manifest": "sha256", "predicate_type": "text", "result": "text|null", "signatures": "count"}
+                    ],
+                }
+            ],
             # Facts: what the kind of file has to say.
             "*": "any",
         },

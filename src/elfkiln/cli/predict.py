@@ -10,10 +10,17 @@ from elfkiln.cli.arguments import Arguments
 from elfkiln.cli.common import print_json, project_of, target_of
 from elfkiln.cli.report import report_of
 from elfkiln.errors import EXIT_DIFFERS, EXIT_DONE, Refused, one_line
+from elfkiln.io.canonical import file_sha256
 from elfkiln.studies.timing_points import Point, points, root_mean_square
 from elfkiln.work.named_design import named_design
 from elfkiln.work.predict import Prediction, predict_design
-from elfkiln.work.predict_baseline import compare_baseline, predicted_table, read_baseline, write_baseline
+from elfkiln.work.predict_baseline import (
+    attest_predictions,
+    compare_baseline,
+    predicted_table,
+    read_baseline,
+    write_baseline,
+)
 from elfkiln.work.predict_token import ModelPrediction, predict_model
 
 
@@ -68,7 +75,10 @@ def _models(arguments: Arguments) -> int:
         write_baseline(Path(arguments.valued["--write-baseline"]), table)
     if "--baseline" not in arguments.valued:
         return EXIT_DONE
-    changes = compare_baseline(read_baseline(Path(arguments.valued["--baseline"])), table)
+    baseline = Path(arguments.valued["--baseline"])
+    changes = compare_baseline(read_baseline(baseline), table)
+    project = project_of(arguments)
+    attest_predictions(project, target_of(project, arguments), found, changes, file_sha256(baseline))
     bad = [change for change in changes if change.bad]
     out = sys.stderr if arguments.json else sys.stdout
     for change in changes:

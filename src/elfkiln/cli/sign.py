@@ -6,7 +6,7 @@ from pathlib import Path
 
 from elfkiln.cli.arguments import Arguments
 from elfkiln.cli.attestations import rows_of
-from elfkiln.cli.common import print_json, project_of, target_of
+from elfkiln.cli.common import print_json, project_of
 from elfkiln.errors import EXIT_DONE, Refused, one_line
 from elfkiln.store.signing_keys import load_key
 from elfkiln.work.lock_signatures import sign_lock
@@ -20,7 +20,7 @@ def run(arguments: Arguments) -> int:
     project = project_of(arguments)
     key = load_key(Path(arguments.keys["key"]) if "key" in arguments.keys else None)
     rows = rows_of(arguments, "sign")
-    made = sign(project, target_of(project, arguments), rows, key)
+    made = sign(project, rows, key)
     if arguments.json:
         print_json({"names": len(rows), "signed": made})
     else:

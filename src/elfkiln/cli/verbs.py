@@ -278,13 +278,14 @@ VERBS: dict[str, Verb] = {
     ),
     "inspect": Verb(
         "inspect",
-        "say what an ELF is, what it exports and computes, and whether that is what its name says",
+        "say what an ELF is, what it exports and computes, whether that is what its name says, and what is attested",
         Spec(
             keys={
                 "name": "the artifact name (or pb16i_sealed.elf) to compare with (default: the file's, if it is one)",
                 "target": f"{TARGET_WORDS}: an ELF of another target is a fault",
-            },
-            words=("FILE",),
+            }
+            | ROOT,
+            words=("FILE|NAME",),
         ),
         (
             "inspect kernels/full_i8_QKV_K5120_N14336_b8.elf",

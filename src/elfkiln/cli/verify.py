@@ -15,7 +15,8 @@ def run(arguments: Arguments) -> int:
     import os
     import time
 
-    from elfkiln.work.verify import Gauge, exit_code_of, verify_set
+    from elfkiln.work.check_results import attest_by_name
+    from elfkiln.work.verify import Gauge, exit_code_of, said_of_names, verify_configuration, verify_set
 
     if "on" in arguments.keys:
         return _on_device(arguments)
@@ -36,6 +37,7 @@ def run(arguments: Arguments) -> int:
         gauge, started = Gauge(), time.perf_counter()
         results = verify_set(project, builder, wanted, jobs=jobs, say=say, gauge=gauge)
         seconds = time.perf_counter() - started
+        attest_by_name(project, builder.pin.name, wanted, said_of_names(results), verify_configuration())
         code = max(code, exit_code_of(results))
         failed = sum(not result.passed for result in results)
         if not quiet:

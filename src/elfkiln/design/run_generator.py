@@ -19,6 +19,7 @@ from elfkiln.design import model
 from elfkiln.design.model import Design
 from elfkiln.design.reader import MAX_CHARACTERS, design_of_module, read_design
 from elfkiln.errors import BuildFailed, Refused, brief, with_log
+from elfkiln.io import sandbox
 from elfkiln.io.canonical import sha256_hex
 from elfkiln.io.checked import Value
 from elfkiln.io.child import GIB, MIB, ChildRun, Limits, run_child, run_forked
@@ -67,10 +68,12 @@ def design_of_generator(
         with tempfile.TemporaryDirectory(prefix="generator-", dir=workdir, ignore_cleanup_errors=True) as folder:
             private = Path(folder)
             (private / _PROGRAM).write_bytes(program.encode("utf-8", "surrogatepass"))
-            run = (_forked if _may_fork else _run)(private, timeout, name)
+            # A program that keeps the network away has to be started; a fork does that itself, or not at all.
+            forked = _may_fork and not sandbox.way().prefix
+            run = (_forked if forked else _run)(private, timeout, name)
             if run.exit_code:
                 raise with_log(BuildFailed(f"{name}: {_failure(private / _REPORT, run)}"), run.err)
-            handed = _handed_over(private / _DESIGN, run.stdout) if _may_fork else None
+            handed = _handed_over(private / _DESIGN, run.stdout) if forked else None
     except OSError as error:
         raise storage_refusal(workdir, error) from error
     try:
@@ -170,7 +173,8 @@ def _run(folder: Path, timeout: float, name: str) -> ChildRun:
 
 
 def _limits(timeout: float) -> Limits:
-    return Limits(timeout, math.ceil(timeout), MEMORY_BYTES, FILE_BYTES, MAX_CHARACTERS, FOLDER_BYTES)
+    seconds = math.ceil(timeout)
+    return Limits(timeout, seconds, MEMORY_BYTES, FILE_BYTES, MAX_CHARACTERS, FOLDER_BYTES, offline=True)
 
 
 def _failure(report: Path, run: ChildRun) -> str:

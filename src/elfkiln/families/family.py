@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from elfkiln.engine import contract
 from elfkiln.errors import ElfkilnError, Refused, brief, refusal
+from elfkiln.io.reading import require_inside
 from elfkiln.project import find_project
 
 GENERATORS = "generators"
@@ -34,12 +35,14 @@ class KernelObject:
 class RenderedGenerator:
     """A rendered IRON program and the microkernel objects its design links.
 
-    `notes` say, a sentence each, what the design does otherwise than its family would where it could.
+    `notes` say, a sentence each, what the design does otherwise than its family would where it could; `template` is
+    the file below templates/ it was rendered from.
     """
 
     text: str
     kernels: tuple[KernelObject, ...]
     notes: tuple[str, ...] = ()
+    template: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,9 +166,19 @@ def _generators(root: Path) -> ModuleType:
 def _environment(folder: Path) -> Any:
     """Return the jinja2 environment of a folder of templates; it keeps compiled templates until their files change."""
     import jinja2
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-    return jinja2.Environment(
-        loader=jinja2.FileSystemLoader(folder),
+    class Loader(jinja2.FileSystemLoader):
+        """Reads templates of the folder, and none that a link leads to outside it."""
+
+        def get_source(self, environment: Any, template: str) -> Any:
+            found = super().get_source(environment, template)
+            require_inside(folder, Path(str(found[1])), f"{TEMPLATES}/{template}")
+            return found
+
+    # A template sees the values of its family and nothing else: no function of jinja2's, no insides of a value.
+    environment = ImmutableSandboxedEnvironment(
+        loader=Loader(folder),
         undefined=jinja2.StrictUndefined,
         keep_trailing_newline=True,
         trim_blocks=True,
@@ -173,6 +186,8 @@ def _environment(folder: Path) -> Any:
         newline_sequence="\n",
         autoescape=False,  # what is rendered is Python
     )
+    environment.globals.clear()
+    return environment
 
 
 def _rendered(project_root: Path, program: Program) -> RenderedGenerator:
@@ -191,7 +206,7 @@ def _rendered(project_root: Path, program: Program) -> RenderedGenerator:
     except (jinja2.TemplateError, ArithmeticError, LookupError, OSError, TypeError, ValueError) as error:
         raise Refused(f"{where}: does not render ({brief(error)}); correct the template") from error
     _check_text(where, text)
-    return RenderedGenerator(text, program.kernels, program.notes)
+    return RenderedGenerator(text, program.kernels, program.notes, program.template)
 
 
 def _check_text(where: str, text: str) -> None:

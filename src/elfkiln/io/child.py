@@ -27,7 +27,7 @@ from types import FrameType
 from typing import IO
 
 from elfkiln.errors import BuildFailed
-from elfkiln.io import keeper
+from elfkiln.io import keeper, sandbox
 from elfkiln.io.variation import varied
 
 KEPT_BYTES = 256 * 1024
@@ -46,7 +46,9 @@ class Limits:
     """What a child may use: seconds of wall clock and of processor time, bytes of memory, of a file, of output.
 
     Processor time, memory (its address space) and the size of a file are counted per process, as the kernel does.
-    `printed_bytes` bounds each of the two streams, `folder_bytes` what lies below the working folder (None: any).
+    `printed_bytes` bounds each of the two streams, `folder_bytes` what lies below the working folder (None: any), in
+    at most `folder_files` files and folders; `open_files` are open at once. An `offline` child has no network, as far
+    as the system can forbid it (`elfkiln.io.sandbox`).
     """
 
     seconds: float
@@ -55,6 +57,9 @@ class Limits:
     file_bytes: int
     printed_bytes: int = GIB
     folder_bytes: int | None = None
+    folder_files: int = 100_000
+    open_files: int = 4096
+    offline: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,11 +120,22 @@ def run_child(
     """
     words = tuple(os.fspath(word) for word in argv)
     words = (os.path.abspath(words[0]), *words[1:])
-    request = _request(words, cwd, varied(environment), limits)
+    way = sandbox.way() if limits.offline else sandbox.Way(sandbox.NONE)
+    request = _request((*way.prefix, *words), cwd, varied(environment), limits, way.kind == sandbox.NAMESPACE)
     with contextlib.ExitStack() as stack:
         source = stack.enter_context(_standard_input(given))
         ends = _KEEPER.start(request, source.fileno(), stack)
         return _follow(ends, words, name=name, cwd=cwd, limits=limits, whole=whole)
+
+
+def try_way(way: sandbox.Way, argv: Sequence[str], limits: Limits) -> ChildRun:
+    """Run a program kept from the network in a way that may not work here; raises as `run_child` does."""
+    words, folder = tuple(argv), Path(os.sep)
+    request = _request((*way.prefix, *words), folder, {}, limits, way.kind == sandbox.NAMESPACE)
+    with contextlib.ExitStack() as stack:
+        source = stack.enter_context(_standard_input(b""))
+        ends = _KEEPER.start(request, source.fileno(), stack)
+        return _follow(ends, words, name="a program without network", cwd=folder, limits=limits, whole=False)
 
 
 def run_forked(
@@ -130,7 +146,8 @@ def run_forked(
     For a process without threads: it saves the time that starting Python and importing takes. `work` returns the exit
     code; it has the modules of this process, and nothing else of it. Standard output is kept whole.
     """
-    request = _request((), cwd, environment, limits)
+    offline = limits.offline and sandbox.way().kind == sandbox.NAMESPACE
+    request = _request((), cwd, environment, limits, offline)
     with contextlib.ExitStack() as stack:
         with contextlib.ExitStack() as given:
             ours, theirs = socket.socketpair()
@@ -258,8 +275,15 @@ def _standard_input(given: bytes) -> IO[bytes]:
     return file
 
 
-def _request(words: tuple[str, ...], cwd: Path, environment: Mapping[str, str], limits: Limits) -> bytes:
+def _request(
+    words: tuple[str, ...],
+    cwd: Path,
+    environment: Mapping[str, str],
+    limits: Limits,
+    offline: bool,
+) -> bytes:
     table = {
+        "offline": offline,
         "argv": [_latin(word) for word in words],
         "cwd": _latin(os.path.abspath(cwd)),
         "environment": {_latin(name): _latin(value) for name, value in environment.items()},
@@ -267,6 +291,7 @@ def _request(words: tuple[str, ...], cwd: Path, environment: Mapping[str, str], 
             "RLIMIT_CPU": limits.cpu_seconds,
             "RLIMIT_AS": limits.memory_bytes,
             "RLIMIT_FSIZE": limits.file_bytes,
+            "RLIMIT_NOFILE": limits.open_files,
             "RLIMIT_CORE": 0,
         },
     }
@@ -284,26 +309,34 @@ def _fault(limits: Limits, seconds: float, printed: int, folder: Path) -> str:
         return f"did not end in {limits.seconds:g} s"
     if printed > limits.printed_bytes:
         return f"printed more than {limits.printed_bytes} bytes"
-    if limits.folder_bytes is not None and _bytes_below(str(folder), limits.folder_bytes) > limits.folder_bytes:
-        return f"wrote more than {limits.folder_bytes} bytes into its folder"
+    if limits.folder_bytes is not None:
+        size, files = _below(str(folder), limits.folder_bytes, limits.folder_files)
+        if size > limits.folder_bytes:
+            return f"wrote more than {limits.folder_bytes} bytes into its folder"
+        if files > limits.folder_files:
+            return f"made more than {limits.folder_files} files in its folder"
     return ""
 
 
-def _bytes_below(folder: str, enough: int) -> int:
-    """Return the bytes that files below a folder take on the disk, counted until they are more than `enough`."""
-    total = 0
+def _below(folder: str, enough: int, most: int) -> tuple[int, int]:
+    """Return the bytes that files below a folder take on the disk, and how many files and folders there are.
+
+    Counted until there are more than `enough` bytes or `most` of them.
+    """
+    total = count = 0
     waiting = [folder]
-    while waiting and total <= enough:
+    while waiting and total <= enough and count <= most:
         try:
             with os.scandir(waiting.pop()) as entries:
                 for entry in entries:
+                    count += 1
                     if entry.is_dir(follow_symlinks=False):
                         waiting.append(entry.path)
                     else:
                         total += 512 * entry.stat(follow_symlinks=False).st_blocks
         except OSError:
             continue  # gone meanwhile, or closed to us
-    return total
+    return total, count
 
 
 class _Kept:

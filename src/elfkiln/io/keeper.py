@@ -31,6 +31,9 @@ PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 """From linux/prctl.h."""
 
+CLONE_NEWUSER, CLONE_NEWNET = 0x10000000, 0x40000000
+"""From linux/sched.h."""
+
 DESCRIPTORS = 4
 """What comes with a request: the line to elfkiln, and the child's standard input, output and error."""
 
@@ -121,6 +124,8 @@ def _start(request: dict[str, Any], streams: tuple[int, ...], work: Callable[[],
 def _enter(request: dict[str, Any], streams: tuple[int, ...], guardian: int) -> None:
     """Give this forked process the child's session, streams, folder and limits."""
     os.setsid()
+    if request.get("offline"):
+        leave_network()
     dies_with(guardian)
     for number, descriptor in enumerate(streams):
         os.dup2(descriptor, number)
@@ -136,6 +141,23 @@ def _become(request: dict[str, Any]) -> None:
     """Turn this process into the program; texts come as Latin-1, which holds any bytes."""
     words = [_bytes(word) for word in request["argv"]]
     os.execve(words[0], words, {_bytes(name): _bytes(value) for name, value in request["environment"].items()})
+
+
+def leave_network() -> None:
+    """Put this process into a network of its own, which has no way out; raises `OSError` where that is not allowed.
+
+    The superuser can do that at once. Anybody else first enters a user namespace, in which they are who they were.
+    """
+    user, group = os.getuid(), os.getgid()
+    call = ctypes.CDLL(None, use_errno=True).unshare
+    if user == 0 and call(CLONE_NEWNET) == 0:
+        return
+    if call(CLONE_NEWUSER | CLONE_NEWNET):
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    for name, line in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1")):
+        with open(f"/proc/self/{name}", "w", encoding="ascii") as file:
+            file.write(line)
 
 
 def _bytes(text: str) -> bytes:

@@ -16,6 +16,7 @@ from elfkiln.io.file_kinds import HEAD_BYTES, disguise
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 _CHUNK = 1 << 20
 
@@ -158,3 +159,11 @@ def utf8_text(data: bytes, where: str, *, remedy: str = "") -> str:
     except UnicodeDecodeError as error:
         found, what_to_do = disguise(data[:HEAD_BYTES]) or (f"byte {error.start} is not UTF-8", remedy)
         raise refusal(where, expected="UTF-8 text", found=found, remedy=what_to_do) from None
+
+
+def require_inside(folder: Path, path: Path, what: str) -> Path:
+    """Return where a path leads, links resolved; `Refused`, naming `what`, when that is outside its folder."""
+    real = path.resolve()
+    if not real.is_relative_to(folder.resolve()):
+        raise refusal(what, expected=f"a file below {folder.name}/", found="a link that leads outside it")
+    return real

@@ -10,6 +10,7 @@ from elfkiln.engine import contract
 from elfkiln.engine.artifact_name import checked_model_name
 from elfkiln.engine.contract import PLAN_FILE
 from elfkiln.errors import ElfkilnError, Refused, did_you_mean
+from elfkiln.io.reading import require_inside
 from elfkiln.models.plan.schema import Plan
 from elfkiln.models.requirement import Requirement, RequirementSet
 from elfkiln.models.role_table import ROLES_FILE, read_role_table
@@ -19,6 +20,13 @@ from elfkiln.project import Project, models_below
 def all_models(project: Project) -> tuple[str, ...]:
     """Return the names of the models below plans/, sorted: every folder with a plan.json or a roles.yaml."""
     return tuple(models_below(project.root))
+
+
+def _folder(project: Project, model: str) -> Path:
+    """Return a model's folder; `Refused` for a name that is none, and for a link that leads out of plans/."""
+    folder = project.plans / checked_model_name(model)
+    require_inside(project.plans, folder, f"plans/{model}")
+    return folder
 
 
 def _has(folder: Path, name: str) -> bool:
@@ -34,7 +42,7 @@ def model_requirements(
     another layout of a role table. Raises `Refused` for a hostile or unknown model name, a layout the model cannot
     have, and whatever the plan or table is refused for.
     """
-    folder = project.plans / checked_model_name(model)
+    folder = _folder(project, model)
     if _has(folder, PLAN_FILE):
         from elfkiln.models.plan.names import folder_requirements
 
@@ -63,7 +71,7 @@ def every_requirement(project: Project) -> Iterator[tuple[RequirementSet, Requir
 
 def model_plan(project: Project, model: str, *, strict: bool = True) -> Plan | None:
     """Return the plan of a model below plans/, None when it has only a role table; raises `Refused` as the loader."""
-    folder = project.plans / checked_model_name(model)
+    folder = _folder(project, model)
     if not _has(folder, PLAN_FILE):
         return None
     from elfkiln.models.plan.load import load_plan

@@ -7,14 +7,14 @@ whoever makes it puts it there.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from elfkiln.errors import Differs, Refused
-from elfkiln.io.canonical import canonical_json, sha256_hex
+from elfkiln.io.canonical import canonical_json
 from elfkiln.io.strict_json import parse_strict_json
-from elfkiln.store.blobs import MANIFEST_TYPE, Descriptor, Store, descriptor_of, parse_digest
+from elfkiln.store.blobs import MANIFEST_TYPE, Descriptor, Store, descriptor_of, manifest_bytes, parse_digest
 from elfkiln.store.dsse import ENVELOPE_TYPE, PAYLOAD_TYPE, Envelope, read_envelope
 from elfkiln.store.policy import STATEMENT_TYPE
 
@@ -41,6 +41,18 @@ class Attestation:
         """PASSED, WARNED or FAILED of a test result; empty for other kinds."""
         predicate = self.statement.get("predicate")
         return str(predicate.get("result", "")) if isinstance(predicate, dict) else ""
+
+    @property
+    def tool(self) -> str:
+        """Which check a test result is of, with its seed, as its configuration says; empty for other kinds."""
+        predicate = self.statement.get("predicate")
+        rows = predicate.get("configuration") if isinstance(predicate, dict) else None
+        named = [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+        notes = [row.get("annotations") for row in named]
+        names = [str(row.get("name", "")) for row in named]
+        seeds = [f"seed {one['seed']}" for one in notes if isinstance(one, dict) and "seed" in one]
+        tools = [name for name in names if name.startswith("elfkiln ")] or ["device"] * ("device" in names)
+        return ", ".join([*tools[:1], *seeds[:1]])
 
 
 def statement(name: str, digest: str, predicate_type: str, predicate: Mapping[str, Any]) -> bytes:
@@ -72,26 +84,31 @@ def attest(store: Store, manifest: str, data: bytes, *, signed: bool) -> str:
 
     The same statement twice is one attestation.
     """
-    with store.in_use():
-        return _attest(store, manifest, data, signed=signed)
+    return attest_all(store, manifest, [data], signed=signed)[0]
 
 
-def _attest(store: Store, manifest: str, data: bytes, *, signed: bool) -> str:
+def attest_all(store: Store, manifest: str, texts: Sequence[bytes], *, signed: bool = False) -> tuple[str, ...]:
+    """Store several statements about one artifact as `attest` does; the store's index is written once."""
     kind = ENVELOPE_TYPE if signed else PAYLOAD_TYPE
-    body = read_envelope(data, "envelope").payload if signed else data
-    predicate = parse_strict_json(body, "statement").get("predicateType", "")
-    empty = descriptor_of(store, store.add_bytes(b"{}"), EMPTY_CONFIG_TYPE)
-    layer = descriptor_of(store, store.add_bytes(data), kind)
-    subject = descriptor_of(store, manifest, MANIFEST_TYPE)
-    made = store.add_manifest(
-        ref=f"attestation-{manifest}-{sha256_hex(data)[:32]}",
-        artifact_type=kind,
-        config=empty,
-        layers=(layer,),
-        annotations={PREDICATE: predicate},
-        subject=subject,
-    )
-    return made.digest
+    with store.in_use():
+        empty_digest, *digests = store.add_all((b"{}", *texts))
+        empty = descriptor_of(store, empty_digest, EMPTY_CONFIG_TYPE)
+        subject = descriptor_of(store, manifest, MANIFEST_TYPE)
+        manifests = []
+        for data, digest in zip(texts, digests, strict=True):
+            body = read_envelope(data, "envelope").payload if signed else data
+            notes = {PREDICATE: parse_strict_json(body, "statement").get("predicateType", "")}
+            manifests.append(manifest_bytes(kind, empty, (descriptor_of(store, digest, kind),), notes, subject))
+        made = store.add_all(manifests)
+        store.name_manifests(
+            {attestation_ref(manifest, digest): one for digest, one in zip(digests, made, strict=True)}
+        )
+        return made
+
+
+def attestation_ref(manifest: str, digest: str) -> str:
+    """Return the name in index.json of a statement or envelope (its sha256) about an artifact."""
+    return f"attestation-{manifest}-{digest[:32]}"
 
 
 def attestations(store: Store, manifests: Iterable[str]) -> dict[str, tuple[Attestation, ...]]:

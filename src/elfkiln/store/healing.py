@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -11,7 +12,9 @@ from elfkiln.io.checked import Value
 from elfkiln.io.reading import read_bytes
 from elfkiln.io.strict_json import parse_strict_json
 from elfkiln.store.artifacts import ARTIFACT_TYPE, RECORD_ARTIFACT_TYPE, log_ref, recipe_ref
+from elfkiln.store.attestations import attestation_ref
 from elfkiln.store.blobs import MANIFEST_TYPE, REF_NAME, Descriptor, Store, manifest_ref, referrer_ref
+from elfkiln.store.dsse import ENVELOPE_TYPE, PAYLOAD_TYPE
 
 TOOLCHAIN_TYPE = "application/vnd.elfkiln.toolchain.v1"
 """The artifact type of a mirrored toolchain, whose config is the pin."""
@@ -74,6 +77,9 @@ def _ref_of(digest: str, table: Value, recipes: dict[str, str]) -> str:
         return toolchain_ref(_digest(table["config"]))
     if subject.absent:
         return manifest_ref(digest)
+    if kind in (PAYLOAD_TYPE, ENVELOPE_TYPE) and _is_table(subject):
+        with contextlib.suppress(Refused):
+            return attestation_ref(_digest(subject), _digest(table["layers"].items()[0]))
     about = recipes.get(str(subject.raw.get("digest", "")).removeprefix("sha256:")) if _is_table(subject) else None
     return log_ref(about) if about is not None and kind == RECORD_ARTIFACT_TYPE else referrer_ref(digest)
 

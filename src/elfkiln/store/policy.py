@@ -80,6 +80,10 @@ class Policy:
         seen = [self._look(envelope, digest) for envelope in envelopes]
         for rule in rules:
             good = self._voters(rule, seen, now)
+            if bad := sorted(self._adverse(rule, seen, now)):
+                raise Differs(
+                    f"{what}: {rule.predicate}: {', '.join(bad)} signed a result that is FAILED ({self.where})"
+                )
             if len(good) < rule.threshold:
                 raise Differs(f"{what}: {self._why(rule, good, seen, now)}")
 
@@ -92,6 +96,11 @@ class Policy:
             for name in one.signers
             if name in able
         }
+
+    def _adverse(self, rule: Rule, seen: list[_Seen], now: datetime) -> set[str]:
+        """Return the keys that could meet a rule and say the opposite: a check that passed hides none that failed."""
+        able = {key.name for key in self.keys if rule.role in key.roles and now < key.expires}
+        return {name for one in seen if one.failed and one.predicate == rule.predicate for name in one.signers & able}
 
     def _look(self, envelope: Envelope, digest: str) -> _Seen:
         who = signers(envelope, {key.name: key.key for key in self.keys})
@@ -107,7 +116,7 @@ class Policy:
         if digest not in _subjects(table):
             return _Seen(who, kind, "about another digest")
         if not _favourable(kind, table.get("predicate")):
-            return _Seen(who, kind, "its result is not PASSED")
+            return _Seen(who, kind, "its result is not PASSED", failed=_failed(kind, table.get("predicate")))
         return _Seen(who, kind, None)
 
     def _why(self, rule: Rule, good: set[str], seen: list[_Seen], now: datetime) -> str:
@@ -137,6 +146,7 @@ class _Seen:
     signers: frozenset[str]
     predicate: str
     problem: str | None
+    failed: bool = False
 
 
 def read_policy(path: Path) -> Policy:
@@ -228,6 +238,11 @@ def _subjects(table: dict[str, Any]) -> set[str]:
         if isinstance(digests, dict) and isinstance(digests.get("sha256"), str):
             found.add(digests["sha256"])
     return found
+
+
+def _failed(kind: str, predicate: object) -> bool:
+    """Whether a statement about the digest says that a test of it failed."""
+    return kind == TEST_RESULT and isinstance(predicate, dict) and predicate.get("result") == "FAILED"
 
 
 def _favourable(kind: str, predicate: object) -> bool:

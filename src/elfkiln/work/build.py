@@ -11,6 +11,7 @@ from typing import Any
 
 from elfkiln.errors import EXIT_DIFFERS, EXIT_DONE, EXIT_REFUSED, ElfkilnError
 from elfkiln.io.files import refuse_other_kinds
+from elfkiln.io.sandbox import say_what_is_not_forbidden
 from elfkiln.io.terminal import tell
 from elfkiln.io.workspace import build_parent, sweep
 from elfkiln.models.catalogue import every_requirement
@@ -232,6 +233,7 @@ class _Run:
             size = min(self.options.jobs or os.cpu_count() or 1, len(rest))
             # The processes import while the bytes of the tools are hashed.
             pool = stack.enter_context(Pool(size)) if self.builder.own_processes else None
+            say_what_is_not_forbidden()
             self.builder.prepare()
             if pool is not None:
                 pool.take(self.means)

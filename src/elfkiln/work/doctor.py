@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from elfkiln.errors import EXIT_DIFFERS, EXIT_DONE, ElfkilnError, brief
+from elfkiln.io.sandbox import NONE, way
 from elfkiln.project import Project
 from elfkiln.store.agreement import entry_fault
 from elfkiln.store.blobs import Store
@@ -85,6 +86,7 @@ def doctor(project: Project, device_root: Path = Path("/")) -> Diagnosis:
             _python(),
             _disk(project),
             *_cpu(project),
+            _network(),
             *_toolchains(project),
             *_registry(project),
             *_device(device_root),
@@ -128,6 +130,14 @@ def _cpu(project: Project) -> Iterator[Looked]:
         yield Looked("CPU", "wrong" if pin.name == lock.default_target else "note", f"{text}; {error}")
         return
     yield Looked("CPU", "ok", f"{text}, runs {needed}")
+
+
+def _network() -> Looked:
+    found = way()
+    if found.kind == NONE:
+        remedy = "allow user namespaces, or install bubblewrap (docs/security.md)"
+        return Looked("network of builds", "note", f"not forbidden to generators and compilers: {found.reason}", remedy)
+    return Looked("network of builds", "ok", f"forbidden to generators and compilers, by {found.kind}")
 
 
 def _toolchains(project: Project) -> Iterator[Looked]:

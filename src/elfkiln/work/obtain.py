@@ -14,12 +14,15 @@ from elfkiln.io.locking import locked
 from elfkiln.io.workspace import build_parent, private_folder
 from elfkiln.project import Project
 from elfkiln.store.artifacts import Artifact, Made, find_artifact, put_artifact
+from elfkiln.store.attestations import attest_all
 from elfkiln.store.blobs import Store
+from elfkiln.store.provenance import lint_result, provenance
 from elfkiln.store.recipe import Recipe, differing_inputs
 from elfkiln.store.registry import Entry
 from elfkiln.targets.target import Builder, Inputs, RemoteCounts, Say, silent
 from elfkiln.work.jobs import Job
 from elfkiln.work.mirrors import OpenMirrors
+from elfkiln.work.origin import origin_of
 from elfkiln.work.recipes import Memo
 
 
@@ -100,7 +103,13 @@ def obtain(
             job.sealed,
         )
         with store.in_use():
-            return Obtained(put_artifact(store, made), built=True, remote=result.remote)
+            artifact = put_artifact(store, made)
+            said = [
+                provenance(artifact, recipe.table, origin_of(project, builder.pin, job.generator)),
+                lint_result(artifact, builder.pin.name, result.log),
+            ]
+            attest_all(store, artifact.manifest, said)
+            return Obtained(artifact, built=True, remote=result.remote)
 
 
 def entries_of(job: Job, artifact: Artifact) -> dict[str, Entry]:

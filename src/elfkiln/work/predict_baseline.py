@@ -7,7 +7,7 @@ name, with `#<sequence>` for a sealed ELF's. It holds predictions of this projec
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,12 @@ from typing import Any
 from elfkiln.errors import Refused, refusal
 from elfkiln.io.files import write_atomic
 from elfkiln.io.strict_json import read_strict_json
+from elfkiln.models.requirement import RequirementSet
+from elfkiln.project import Project
+from elfkiln.store.registry import load_registry
+from elfkiln.targets.table import builder_for
+from elfkiln.work.check_results import Configuration, Outcome, attest_results
+from elfkiln.work.jobs import plan_jobs
 from elfkiln.work.predict_token import ModelPrediction
 
 SCHEMA = "elfkiln-predicted/1"
@@ -82,3 +88,36 @@ def compare_baseline(
         elif abs(ratio - 1) > TOLERANCE:
             changes.append(Change(name, times, ratio > 1))
     return tuple(changes)
+
+
+def attest_predictions(
+    project: Project, target: str, found: Iterable[ModelPrediction], changes: Iterable[Change], baseline: str
+) -> int:
+    """Keep what the gate says of registered ELFs as attestations; `baseline` is the sha256 of the file.
+
+    A prediction is of the design that is rendered now, so only names registered from that design get one. Returns how
+    many have it.
+    """
+    bad = {change.name: change.text for change in changes if change.bad}
+    builder = builder_for(project, target)
+    registered = load_registry(project.registry_file).entries(target)
+    made = 0
+    for model in found:
+        needs = RequirementSet(model.model, model.layout, tuple(one.requirement for one in model.names))
+        jobs, _ = plan_jobs(project, builder, [needs])
+        recipes = {key: job.recipe.digest for job in jobs if job.recipe is not None for key, _ in job.wanted}
+        outcomes: dict[str, Outcome] = {}
+        entries = []
+        for one in model.names:
+            entry = registered.get(one.key)
+            if entry is None or recipes.get(one.key) != entry.recipe:
+                continue
+            entries.append(entry)
+            outcome = outcomes.setdefault(entry.elf, Outcome())
+            for sequence in one.sequences:
+                name = one.key if len(one.sequences) == 1 else f"{one.key}#{sequence.sequence}"
+                what = "predicted time against the baseline"
+                outcome.add(f"{what}: {bad[name]}" if name in bad else what, passed=name not in bad)
+        configuration: Configuration = [{"name": "elfkiln predict baseline", "digest": {"sha256": baseline}}]
+        made += attest_results(project, target, outcomes, configuration, entries)
+    return made

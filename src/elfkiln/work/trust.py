@@ -6,10 +6,10 @@ results of verify and other checks) with a key; `require_signed` holds names aga
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -18,21 +18,18 @@ from elfkiln.errors import Differs
 from elfkiln.io.canonical import canonical_json
 from elfkiln.io.strict_json import parse_strict_json
 from elfkiln.project import Project
-from elfkiln.store.artifacts import recipe_ref
-from elfkiln.store.attestations import Attestation, attest, attestations, statement
-from elfkiln.store.blobs import Store
+from elfkiln.store.artifacts import artifact_of
+from elfkiln.store.attestations import Attestation, attest, attestations
+from elfkiln.store.blobs import MANIFEST_TYPE, Descriptor, Store
 from elfkiln.store.dsse import seal
 from elfkiln.store.model_index import ModelIndex
 from elfkiln.store.policy import PROVENANCE, Policy
-from elfkiln.store.recipe import facts
-from elfkiln.store.registry import Entry
+from elfkiln.store.provenance import provenance
+from elfkiln.store.registry import Entry, load_registry
+from elfkiln.store.toolchain_lock import read_lock
 from elfkiln.work.asked import Asked, asked_by_model
 from elfkiln.work.gaps import CheckReport, Gap
 from elfkiln.work.lookup import Found, lookup_set
-
-BUILD_TYPE = "urn:elfkiln:build:1"
-_BUILDER = "urn:elfkiln:builder:"
-_SHA256 = re.compile(r"(?:sha256:)?([0-9a-f]{64})", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,56 +58,35 @@ class Said:
             ],
         }
 
+    def summary(self) -> dict[str, Any]:
+        """Return the JSON form without the statements themselves."""
+        rows = self.to_json()
+        return rows | {
+            "attestations": [{key: row[key] for key in row if key != "statement"} for row in rows["attestations"]]
+        }
+
     def text(self) -> str:
         """Return the lines for a person."""
         lines = [f"{self.key}  sha256:{self.entry.elf}"]
         for one in self.attestations:
             signed = f"{len(one.envelope.signatures)} signatures" if one.envelope else "not signed"
             result = f" {one.result}" if one.result else ""
+            result += f" ({one.tool})" if one.tool else ""
             lines.append(f"  {one.predicate_type}{result}, {signed}, sha256:{one.manifest}")
         return "\n".join(lines) if self.attestations else f"{lines[0]}\n  nothing is said about it"
 
 
-def provenance(target: str, entry: Entry, recipe: Mapping[str, Any]) -> bytes:
-    """Return the statement of where an ELF comes from: SLSA provenance v1, made of its recipe alone.
-
-    The recipe's own digests are the resolved dependencies: the toolchain's wheels, the lock, the generated source or
-    design, the microkernels. Equal recipes give equal statements, on any machine; nothing volatile is in one.
-    """
-    dependencies = [
-        {"name": name, "digest": {"sha256": match[1]}}
-        for name, value in facts(recipe)
-        if (match := _SHA256.fullmatch(value)) is not None
-    ]
-    predicate = {
-        "buildDefinition": {
-            "buildType": BUILD_TYPE,
-            "externalParameters": {"target": target, "columns": entry.columns}
-            | ({"sealed": [list(pair) for pair in entry.sealed]} if entry.sealed else {}),
-            "internalParameters": {"recipe": f"sha256:{entry.recipe}", "design": f"sha256:{entry.design}"},
-            "resolvedDependencies": dependencies,
-        },
-        "runDetails": {
-            "builder": {"id": f"{_BUILDER}{target}"},
-            "metadata": {"invocationId": recipe_ref(entry.recipe)},
-        },
-    }
-    return statement(recipe_ref(entry.recipe), entry.elf, PROVENANCE, predicate)
-
-
-def attest_provenance(store: Store, target: str, entries: Iterable[Entry]) -> int:
+def attest_provenance(store: Store, entries: Iterable[Entry]) -> int:
     """Store the provenance of artifacts that have none yet; return how many got one."""
     wanted = {entry.manifest: entry for entry in entries}
     known = attestations(store, wanted)
     made = 0
-    for manifest, entry in sorted(wanted.items()):
+    for manifest in sorted(wanted):
         if not any(one.predicate_type == PROVENANCE for one in known[manifest]):
-            attest(
-                store,
-                manifest,
-                provenance(target, entry, parse_strict_json(store.read(entry.recipe), "recipe")),
-                signed=False,
-            )
+            descriptor = Descriptor(MANIFEST_TYPE, manifest, 0)
+            artifact = artifact_of(store.manifest(descriptor), descriptor)
+            recipe = parse_strict_json(store.read(artifact.recipe), "recipe")
+            attest(store, manifest, provenance(artifact, recipe), signed=False)
             made += 1
     return made
 
@@ -123,14 +99,32 @@ def said_of(project: Project, rows: Iterable[Found]) -> tuple[Said, ...]:
     return tuple(Said(key, entry, known[entry.manifest]) for key, entry in found)
 
 
-def sign(project: Project, target: str, rows: Iterable[Found], key: Ed25519PrivateKey) -> int:
+def said_of_digest(project: Project, elf: str) -> tuple[Said, ...]:
+    """Return what is said about the registered names, of any target, whose ELF has this sha256."""
+    targets = load_registry(project.registry_file).targets
+    found = [(key, entry) for rows in targets.values() for key, entry in sorted(rows.items()) if entry.elf == elf]
+    known = attestations(Store(project.store), {entry.manifest for _, entry in found}) if found else {}
+    return tuple(Said(key, entry, known[entry.manifest]) for key, entry in found)
+
+
+def named_file(project: Project, key: str, target: str | None) -> Path | None:
+    """Return the stored ELF of a registered name; None where it is not registered or not in the store."""
+    registered = load_registry(project.registry_file)
+    entry = registered.entries(read_lock(project.lock_file).target(target).name).get(key)
+    if entry is None:
+        return None
+    store = Store(project.store)
+    return store.path(entry.elf) if store.holds(entry.elf) else None
+
+
+def sign(project: Project, rows: Iterable[Found], key: Ed25519PrivateKey) -> int:
     """Seal every unsigned statement about some names with a key, their provenance among them; return how many.
 
     What the same key sealed before is not sealed again. Raises `Differs` for a name that is not registered.
     """
     found = [_entry_of(row) for row in rows]
     store = Store(project.store)
-    attest_provenance(store, target, found)
+    attest_provenance(store, found)
     made = 0
     for manifest, all_of in sorted(attestations(store, {entry.manifest for entry in found}).items()):
         sealed = {attestation.manifest for attestation in all_of if attestation.envelope is not None}

@@ -10,7 +10,7 @@ every sum stays below 2**53 (float32 would not be: sums reach 82.6 million), and
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -118,6 +118,23 @@ class Gauge:
         """Count one GEMM."""
         with self._lock:
             self.operations += 2 * M * K * N
+
+
+def said_of_names(results: Iterable[Check | Problem]) -> Iterator[tuple[tuple[str, ...], str, bool]]:
+    """Yield (names, what was compared, whether it passed) of results, as attestations have them.
+
+    What is compared with another name is said of both: a twin's result with its M=128's.
+    """
+    for result in results:
+        what = result.what if isinstance(result, Check) else f"could not be run: {result.reason}"
+        if isinstance(result, Check) and result.must_differ:
+            what = f"{what} (must differ)"
+        yield result.names, what, result.passed
+
+
+def verify_configuration() -> list[Mapping[str, Any]]:
+    """Return what the inputs of a verification are made of: the seed of the random ones, and the poison of C."""
+    return [{"name": "elfkiln verify", "annotations": {"seed": SEED, "poison": POISON}}]
 
 
 def exit_code_of(results: list[Check | Problem]) -> int:

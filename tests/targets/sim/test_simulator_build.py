@@ -269,6 +269,18 @@ def test_a_source_that_leads_out_of_the_folder(source):
         sim_sources(CHECKOUT / "kernels", [kernel])
 
 
+@pytest.mark.parametrize("name", ["leak.cc", "leak.h"])
+def test_a_link_out_of_the_folder_is_no_source(tmp_path, name):
+    (tmp_path / "secret").write_text("int secret;")
+    kernels = tmp_path / "kernels"
+    kernels.mkdir()
+    (kernels / "one.cc").write_text("int one;")
+    (kernels / name).symlink_to(tmp_path / "secret")
+    source = name if name.endswith(".cc") else "one.cc"
+    with pytest.raises(Refused, match=f"kernels/{name}: expected a file below kernels/, found a link"):
+        sim_sources(kernels, [KernelObject("one.o", source, {})])
+
+
 def test_a_source_that_is_missing(simulator, tmp_path):
     kernel = KernelObject("mm_16x64x128.o", "nowhere.cc", {})
     with pytest.raises(Refused, match=r"kernels/nowhere\.cc: missing"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from elfkiln.errors import BuildFailed, Refused
@@ -19,6 +19,9 @@ MEMORY_BYTES = 32 * GIB
 
 WRITTEN_BYTES = 8 * GIB
 """The most a tool may write into one file: wheels of some hundred MB are the largest."""
+
+FOLDER_BYTES = 64 * GIB
+"""The most that may lie below the folder a tool works in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +59,8 @@ def run_tool(
     """
     if out_file is not None and os.path.lexists(out_file):
         raise BuildFailed(nobodys_output(name, out_file.name))
-    run = run_child(
-        argv, name=name, cwd=cwd, environment=environment, limits=limits_of(timeout), whole=out_file is not None
-    )
+    limits = replace(limits_of(timeout), folder_bytes=FOLDER_BYTES, offline=True)
+    run = run_child(argv, name=name, cwd=cwd, environment=environment, limits=limits, whole=out_file is not None)
     if out_file is not None:
         # Written after the end: what the tool writes under the name itself is then not mixed with this.
         try:

@@ -17,6 +17,7 @@ from elfkiln.io.canonical import canonical_json, sha256_hex
 from elfkiln.io.child import GIB, Limits, run_child
 from elfkiln.io.complaint import complaint
 from elfkiln.io.files import storage_refusal
+from elfkiln.io.reading import require_inside
 from elfkiln.io.workspace import private_folder
 from elfkiln.store.recipe import Step
 from elfkiln.targets.c_text import ELSEWHERE, POSITIONS, seen_texts
@@ -28,7 +29,9 @@ HEADER = "sim.h"
 DESIGN = "design.c"
 EXPORTS_FILE = "exports.map"
 # Seen: up to 3 s, 0.25 GB of address space and some MB of zig's own cache for one command.
-_LIMITS = Limits(seconds=600, cpu_seconds=1200, memory_bytes=8 * GIB, file_bytes=GIB, folder_bytes=4 * GIB)
+_LIMITS = Limits(
+    seconds=600, cpu_seconds=1200, memory_bytes=8 * GIB, file_bytes=GIB, folder_bytes=4 * GIB, offline=True
+)
 _HEADERS = (".h", ".hpp")
 _DEFINE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _DEFINED_AS = re.compile(r"[A-Za-z0-9_.-]*", re.ASCII)
@@ -221,10 +224,12 @@ def kernel_sources(kernel_root: Path, source: str) -> dict[str, bytes]:
     if relative.is_absolute() or ".." in relative.parts or "\\" in source or str(relative) != source:
         raise refusal("microkernel source", expected="a relative name below kernels/", found=source)
     try:
-        found = {f"kernels/{source}": (kernel_root / relative).read_bytes()}
+        first = require_inside(kernel_root, kernel_root / relative, f"kernels/{source}")
+        found = {f"kernels/{source}": first.read_bytes()}
         for path in sorted(kernel_root.rglob("*")):
             if path.suffix in _HEADERS and path.is_file():
-                found[f"kernels/{path.relative_to(kernel_root).as_posix()}"] = path.read_bytes()
+                name = f"kernels/{path.relative_to(kernel_root).as_posix()}"
+                found[name] = require_inside(kernel_root, path, name).read_bytes()
     except (FileNotFoundError, IsADirectoryError):
         raise Refused(f"kernels/{source}: missing; restore it from the repository") from None
     except OSError as error:

@@ -1,0 +1,53 @@
+"""What leads to a recipe, by digest: the lock's section, the template with what it includes, the family's modules."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from elfkiln.errors import ElfkilnError
+from elfkiln.families.family import GENERATORS, TEMPLATES, RenderedGenerator
+from elfkiln.io.canonical import sha256_hex
+from elfkiln.io.reading import read_regular
+from elfkiln.project import LOCK_FILE, Project
+from elfkiln.store.toolchain_lock import TargetPin
+
+_MOST_BYTES = 16 << 20
+
+
+def origin_of(project: Project, pin: TargetPin, generator: RenderedGenerator) -> dict[str, str]:
+    """Return the sha256 of everything of the project that leads to a recipe, by name; what cannot be read is left out.
+
+    The lock's section stands as its canonical JSON, since another target's pin takes no part.
+    """
+    found = {f"{LOCK_FILE}: target.{pin.name}": pin.digest, "generator.py": sha256_hex(generator.text.encode())}
+    names = [f"{TEMPLATES}/{name}" for name in _templates(project.root / TEMPLATES, generator.template)]
+    names += [f"{GENERATORS}/{path.name}" for path in sorted((project.root / GENERATORS).glob("*.py"))]
+    for name in names:
+        try:
+            found[name] = sha256_hex(read_regular(project.root / name, limit=_MOST_BYTES))
+        except ElfkilnError:
+            continue
+    return found
+
+
+def _templates(folder: Path, name: str) -> list[str]:
+    """Return a template's name and those of all it includes, imports or extends."""
+    if not name:
+        return []
+    import jinja2
+    from jinja2 import meta
+
+    environment = jinja2.Environment(loader=jinja2.FileSystemLoader(folder), autoescape=False)
+    found: list[str] = []
+    waiting = [name]
+    while waiting:
+        one = waiting.pop()
+        if one in found:
+            continue
+        found.append(one)
+        try:
+            text = (folder / one).read_text(encoding="utf-8")
+            waiting += [other for other in meta.find_referenced_templates(environment.parse(text)) if other]
+        except (OSError, ValueError, jinja2.TemplateError):
+            continue
+    return sorted(found)
