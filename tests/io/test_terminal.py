@@ -153,15 +153,15 @@ def test_a_line_end_in_a_path_makes_no_line(tiny, tmp_path, capfd):
     """What follows it would read as an answer of its own."""
     folder = tmp_path / "m\nmissing full ELF x"
     folder.mkdir()
-    root, config, table = f"root={tiny.root}", str(folder / "config.json"), str(folder / "roles.yaml")
+    root, config, table = f"root={tiny.root}", str(folder / "config.json"), str(folder / "x" / "roles.yaml")
+    (folder / "x").mkdir()
     (folder / "config.json").write_text(json.dumps(QWEN3_06B))
     design = CHECKOUT / "tests" / "examples" / "long-runs" / "rm_128_panel.2026-08.generic.mlir"
     for words, code in (
         (["resolve", "full_i8_G_K256_N512_b8.elf", "model=tiny", root, f"dir={folder}"], 1),
-        (["check-missing", "model=tiny", root, f"dir={folder}"], 1),
         (["keygen", str(folder / "key")], 0),
-        (["plan", "--from-config", config, "--out", table], 0),
-        (["plan", "--from-config", config, "--out", table, "--check"], 0),
+        (["plan", "--from-config", config, "name=x", "--out", table], 0),
+        (["plan", "--from-config", config, "name=x", "--out", table, "--check"], 0),
         (["draw", str(design), f"out={folder / 'x.svg'}", root], 0),
     ):
         assert main(words) == code
