@@ -96,4 +96,5 @@ def test_a_sixth_of_the_designs_renders_and_is_clean(layout):
 if __name__ == "__main__":
     with ThreadPoolExecutor() as pool:
         for layout, said in zip(LAYOUTS, pool.map(lambda layout: checked(layout, 1), LAYOUTS), strict=True):
-            print(f"{layout}: {said['designs']} designs of {said['names']} names render, and lint is content")
+            text = f"{layout}: {said['designs']} designs of {said['names']} names render, and lint is content"
+            sys.stdout.write(f"{text}\n")
