@@ -204,6 +204,14 @@ class _Bo:
             self.far[:] = self.host
         else:
             self.host[:] = self.far
+            _passed[0] += _SCENARIO.get("seconds_after_a_run", 0)
+
+
+# What a slow comparison takes, on the clock of the process; the session and the device look at the same one.
+_passed = [0]
+_real_clock = time.monotonic
+if _SCENARIO.get("seconds_after_a_run"):
+    time.monotonic = lambda: _real_clock() + _passed[0]
 
 
 def _end_of_buffer(host):

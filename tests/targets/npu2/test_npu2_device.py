@@ -382,6 +382,26 @@ def test_a_sealed_sequence_without_init_hangs_and_is_a_timeout(npu, sealed):
     assert run_sealed(npu, sealed_case(npu, sealed, before=None)).fault.kind == "timeout"
 
 
+def test_a_sealed_elf_that_slept_between_runs_is_configured_again(npu, sealed):
+    """Comparing took longer than the 5 s after which the device forgets: `init` comes before each run then."""
+    case = sealed_case(npu, sealed)
+    npu.says(seconds_after_a_run=6)
+    result = run_sealed(npu, case)
+    assert (result.outcome, result.fault) == ("right", None)
+
+
+def test_a_device_that_slept_when_nobody_knew_hangs_a_sealed_elf_alone(npu, sealed):
+    """Run 1 is init, 2 the sequence; before 3 the device was put to sleep, by another context's command, say."""
+    case = sealed_case(npu, sealed)
+    npu.says(idle_before=[3])
+    result = run_sealed(npu, case)
+    assert (result.fault.kind, [check.when for check in result.checks]) == ("timeout", ["first"])
+
+
+def test_a_single_elf_loads_its_pdi_again_after_a_sleep(npu):
+    assert only(npu.says(idle_before=[2, 4]).run()).outcome == "right"
+
+
 @pytest.mark.parametrize(
     ("name", "kind"), [("seq_K1_N1", "wrong-instance"), ("", "several-instances"), ("seq", "wrong-instance")]
 )
