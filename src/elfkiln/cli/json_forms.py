@@ -4,7 +4,7 @@ A form is a word (`text`, `count`, `number`, `flag`, `any`, `sha256` as `sha256:
 `null`, or some of them with `|` between), a list of one form, or a mapping of keys to forms: a key ending in `?` may be
 absent, the key `*` stands for any other. Where a verb prints one of several forms they stand beside each other.
 
-`VERSION` grows when a field of some form goes or changes its meaning; a new field or verb is not a such change.
+`VERSION` grows when a field of some form goes or changes its meaning; a new field or verb is not such a change.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ Every verb is a subcommand of `elfkiln` and a doit task of the same name, unless
 ## JSON
 
 Every verb takes `--json`. The forms below are version {VERSION}: the number grows when a field goes or changes its
-meaning; a new field or a new verb is not a such change. Keys are sorted, two spaces indent. The words:
+meaning; a new field or a new verb is not such a change. Keys are sorted, two spaces indent. The words:
 
 - `text`, `count` (a whole number from 0), `number`, `flag` (true or false), `null`, `any`;
 - `sha256`: `sha256:` and 64 hex digits; `hex`: 64 hex digits;
