@@ -15,9 +15,10 @@ import pytest
 from tinyhtml5.parser import HTMLParser
 
 from elfkiln.cli import main
-from elfkiln.errors import Refused
+from elfkiln.errors import BuildFailed, Refused
 from elfkiln.io.canonical import sha256_hex
 from elfkiln.models.requirement import Use
+from elfkiln.project import Project
 from elfkiln.store.registry import load_registry
 from elfkiln.work.site import design_facts
 from elfkiln.work.site.doc_pages import doc_pages
@@ -259,6 +260,21 @@ def test_the_same_input_gives_the_same_bytes_and_designs_are_read_once(project, 
 
     monkeypatch.setattr(design_facts, "tell_facts", refuse)
     assert site_files(project) == files
+
+
+def test_children_tell_the_same_as_this_process(tmp_path, monkeypatch):
+    monkeypatch.setattr(design_facts, "package_digest", lambda: None)
+    texts = {digest * 64: f"module {{}} // {digest}\n\u00e9" for digest in "abcd"}
+    found = design_facts.design_facts(Project(tmp_path), texts, "sim")
+    assert list(found) == list(texts)
+    monkeypatch.setattr(design_facts, "_FEW", 4)
+    assert design_facts.design_facts(Project(tmp_path), texts, "sim") == found
+
+
+def test_a_child_that_dies_is_one_line(monkeypatch):
+    monkeypatch.setattr(design_facts, "_START", "import sys; sys.exit('no memory')")
+    with pytest.raises(BuildFailed, match=r"^reading designs: ended with exit code 1; no memory$"):
+        design_facts._tell_all([(digest, "module {}", "sim") for digest in "abc"])
 
 
 def test_lines_are_numbered_and_linked():

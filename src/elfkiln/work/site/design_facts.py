@@ -8,21 +8,25 @@ from __future__ import annotations
 
 import contextlib
 import json
+import sys
+import tempfile
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
-from multiprocessing import get_context
 from os import cpu_count
+from pathlib import Path
 from typing import Any
 
+import elfkiln
 from elfkiln.design.gemm import gemm_text, geometry_of
 from elfkiln.design.model import Design, Sequence, StartTask, Task
 from elfkiln.design.patterns import full_tap, pattern_of, task_dims
 from elfkiln.design.reader import read_design
 from elfkiln.engine.contract import ARGUMENT_A, ARGUMENT_B, ARGUMENT_C
-from elfkiln.errors import ElfkilnError
+from elfkiln.errors import BuildFailed, ElfkilnError, brief
 from elfkiln.io.byte_cache import ByteCache
 from elfkiln.io.canonical import canonical_json, sha256_hex
+from elfkiln.io.child import GIB, MIB, Limits, run_child
 from elfkiln.lint import budgets, lint
 from elfkiln.project import Project
 from elfkiln.work.draw import draw_design
@@ -32,7 +36,9 @@ from elfkiln.work.recipes import package_digest
 
 _MATRIX = {ARGUMENT_A: "A", ARGUMENT_B: "B", ARGUMENT_C: "C"}
 _FEW = 2
-"""Designs that are read in this process: a pool of processes takes longer to begin."""
+"""Designs that are read in this process: others take longer to begin."""
+_SECONDS_EACH = 120.0
+_START = "import sys; sys.path.append(sys.argv.pop(1)); from elfkiln.work.site.design_facts import answer; answer()"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +59,8 @@ class DesignFacts:
 def design_facts(project: Project, texts: Mapping[str, str], rules: str) -> dict[str, DesignFacts]:
     """Return the facts of designs by their digests; `texts` are their generic MLIR, `rules` lint's name of a target.
 
-    Raises `Refused` when the cache cannot be used. What a design is refused for is part of its facts.
+    Raises `Refused` when the cache cannot be used, `BuildFailed` when a child that reads designs dies. What a design is
+    refused for is part of its facts.
     """
     package = package_digest()
     cache = ByteCache(project.cache / "site", ".json")
@@ -70,13 +77,45 @@ def design_facts(project: Project, texts: Mapping[str, str], rules: str) -> dict
     return {digest: _facts_of(json.loads(found[digest])) for digest in texts}
 
 
-def _tell_all(given: list[tuple[str, str, str]]) -> Iterator[bytes]:
+def _tell_all(given: list[tuple[str, str, str]]) -> list[bytes]:
     if len(given) <= _FEW:
-        yield from map(tell_facts, given)
-        return
-    # Not forked: this process may have threads. A child imports what it needs by itself.
-    with ProcessPoolExecutor(min(cpu_count() or 1, len(given)), mp_context=get_context("spawn")) as pool:
-        yield from pool.map(tell_facts, given)
+        return [tell_facts(one) for one in given]
+    # Programs of their own, not forks or multiprocessing's children: this process may have threads, and whoever calls
+    # the library from a script need not know that it starts processes.
+    shares = [given[start :: cpu_count() or 1] for start in range(min(cpu_count() or 1, len(given)))]
+    with ThreadPoolExecutor(len(shares)) as pool:
+        answers = list(pool.map(_tell_elsewhere, shares))
+    found: dict[str, bytes] = {}
+    for share, parts in zip(shares, answers, strict=True):
+        found |= dict(zip((digest for digest, _, _ in share), parts, strict=True))
+    return [found[digest] for digest, _, _ in given]
+
+
+def _tell_elsewhere(share: list[tuple[str, str, str]]) -> list[bytes]:
+    """Return the facts of some designs, told by a child process. Raises `BuildFailed` when it ends without them."""
+    seconds = _SECONDS_EACH * len(share)
+    limits = Limits(seconds=seconds, cpu_seconds=int(seconds), memory_bytes=4 * GIB, file_bytes=MIB)
+    words = [sys.executable, "-I", "-c", _START, str(Path(elfkiln.__file__).resolve().parents[1])]
+    with tempfile.TemporaryDirectory(prefix="elfkiln-designs-") as folder:
+        run = run_child(
+            words,
+            name="reading designs",
+            cwd=Path(folder),
+            environment={"PYTHONHASHSEED": "0", "PYTHONUTF8": "1"},
+            limits=limits,
+            whole=True,
+            given=json.dumps(share).encode(),
+        )
+    lines = run.stdout.splitlines()
+    if run.exit_code or len(lines) != len(share):
+        raise BuildFailed(f"reading designs: ended with exit code {run.exit_code}; {brief(run.err.strip()[-160:])}")
+    return lines
+
+
+def answer() -> None:
+    """Read designs as JSON from standard input and print the facts of each on a line: what a child does."""
+    for one in json.loads(sys.stdin.buffer.read()):
+        sys.stdout.buffer.write(tell_facts((one[0], one[1], one[2])) + b"\n")
 
 
 def tell_facts(given: tuple[str, str, str]) -> bytes:
