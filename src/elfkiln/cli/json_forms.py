@@ -472,6 +472,8 @@ FORMS: dict[str, tuple[Form, ...]] = {
             "*": "any",
         },
     ),
+    # CycloneDX 1.6 (https://cyclonedx.org/schema/bom-1.6.schema.json).
+    "sbom": ({"bomFormat": "text", "specVersion": "text", "*": "any"},),
     "keygen": ({"file": "text", "ed25519": "text"},),
     "sign": (
         {"names": "count", "signed": "count"},

@@ -320,6 +320,13 @@ VERBS: dict[str, Verb] = {
         Spec(keys=SET | ROOT, words=("NAME-OR-PATTERN",), optional_words=1),
         ("attestations model=bonsai2-27b", "attestations full_i8_G_K5120_N17408_b8.elf --json"),
     ),
+    "sbom": Verb(
+        "sbom",
+        "print the bill of materials of a model's ELFs (CycloneDX JSON): inputs, toolchain, packages, by digest",
+        Spec(keys={"out": "the file to write (default: standard output)"} | SET | ROOT),
+        ("sbom model=bonsai2-27b", "sbom model=qwen3-0.6b out=qwen3.cdx.json"),
+        "a name is not registered",
+    ),
     "push": Verb(
         "push",
         "send a model's artifacts, or registered names, to an OCI registry",
