@@ -6,9 +6,12 @@ import random
 import shutil
 from pathlib import Path
 
-from elfkiln.io.canonical import sha256_hex
+from elfkiln.io.canonical import canonical_json, sha256_hex
 from elfkiln.models.catalogue import model_requirements
 from elfkiln.project import Project
+from elfkiln.store.artifacts import ARTIFACT_TYPE, COLUMNS, DESIGN_TYPE, ELF_TYPE, SHAPE
+from elfkiln.store.blobs import MANIFEST_TYPE
+from elfkiln.store.recipe import MEDIA_TYPE
 from elfkiln.store.registry import Entry, Registry, dump_registry
 
 NAMES_EACH = 20
@@ -53,11 +56,24 @@ def make_project(root: Path, models: int, elf_bytes: int, *, checkout: Path) -> 
         model = f"made-{number:04}"
         hidden = 256 * (number + 2)
         (project.plans / model).mkdir(parents=True)
-        table = _TABLE.format(model=model, h=hidden, i=2 * hidden, q=3 * hidden, q2=3 * hidden + 256)
-        (project.plans / model / "roles.yaml").write_text(table)
+        roles = _TABLE.format(model=model, h=hidden, i=2 * hidden, q=3 * hidden, q2=3 * hidden + 256)
+        (project.plans / model / "roles.yaml").write_text(roles)
         for need in model_requirements(project, model).requirements:
             elf = _stored(project, rng.randbytes(elf_bytes))
-            recipe, manifest, design = (_stored(project, rng.randbytes(64)) for _ in range(3))
+            recipe, design = (_stored(project, rng.randbytes(64)) for _ in range(2))
+            parts = ((recipe, MEDIA_TYPE, 64), (elf, ELF_TYPE, elf_bytes), (design, DESIGN_TYPE, 64))
+            config, *layers = (
+                {"digest": f"sha256:{digest}", "mediaType": kind, "size": size} for digest, kind, size in parts
+            )
+            table = {
+                "schemaVersion": 2,
+                "mediaType": MANIFEST_TYPE,
+                "artifactType": ARTIFACT_TYPE,
+                "config": config,
+                "layers": layers,
+                "annotations": {COLUMNS: str(need.columns), SHAPE: need.name.shape if need.name else ""},
+            }
+            manifest = _stored(project, canonical_json(table))
             entries[need.file_name] = Entry(elf, elf_bytes, recipe, manifest, design, need.columns)
     project.registry_file.write_bytes(dump_registry(Registry({"sim": entries})))
     return project

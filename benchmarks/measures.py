@@ -97,7 +97,7 @@ def cold_build(scratch: Path) -> Iterator[Row]:
             return time.perf_counter() - start
 
         title = f"cold build of 14 ELFs, {jobs} job{'s' * (jobs > 1)}"
-        yield paired("cold-build", title, f"its {len(recorded)} zig commands, {jobs} at once", cold, bare, 5)
+        yield paired("cold-build", title, f"its {len(recorded)} zig commands, {jobs} at once", cold, bare, 3)
 
 
 def copy_inputs(root: Path) -> Path:

@@ -75,10 +75,10 @@ class _End:
     left: int = 0
     moved: int = 0
     passes: int | None = None
+    shim: bool = field(init=False)
 
-    @property
-    def shim(self) -> bool:
-        return not self.rings
+    def __post_init__(self) -> None:
+        self.shim = not self.rings
 
 
 @dataclass(slots=True, eq=False)
@@ -402,23 +402,29 @@ class Network:
 
     def _step(self, run: CoreRun) -> None:
         """Run a core until it waits or ends."""
-        while not run.ended:
+        ops = run.ops
+        while run.at < len(ops):
             self._spend()
-            op = run.ops[run.at]
-            if op.kind in ("take", "make"):
-                if run.blocked() is not None:
+            op = ops[run.at]
+            kind, ring = op.kind, op.ring
+            if ring is None:
+                if kind == "park" or not self._control(run, op):
                     return
-            elif op.ring is not None:
-                op.ring.full += op.count if op.kind == "give" else -op.count
-                if not 0 <= op.ring.full <= op.ring.depth:
+            elif kind == "take":
+                if ring.full < op.count:
+                    return
+            elif kind == "make":
+                if ring.depth - ring.full < op.count:
+                    return
+            else:
+                ring.full += op.count if kind == "give" else -op.count
+                if not 0 <= ring.full <= ring.depth:
                     raise NotFollowed
-                if op.kind == "give":
-                    for taker in op.ring.takers:
+                if kind == "give":
+                    for taker in ring.takers:
                         self._wake(taker)
                 else:
-                    self._wake(op.ring.filler)
-            elif op.kind == "park" or not self._control(run, op):
-                return
+                    self._wake(ring.filler)
             run.at += 1
 
     def _control(self, run: CoreRun, op: _Op) -> bool:
