@@ -11,8 +11,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from elfkiln.errors import Differs, Refused
 from elfkiln.store.attestations import result_predicate, statement
 from elfkiln.store.dsse import read_envelope, seal
-from elfkiln.store.policy import PROVENANCE, TEST_RESULT, parse_policy, read_policy
+from elfkiln.store.policy import parse_policy, read_policy
 from elfkiln.store.signing_keys import public_text
+from elfkiln.store.statement_types import PROVENANCE, TEST_RESULT
 
 KEYS = {name: Ed25519PrivateKey.from_private_bytes(name.encode().ljust(32)) for name in ("ci", "box", "old", "else")}
 DIGEST = "ab" * 32

@@ -16,9 +16,9 @@ from elfkiln.store.attestations import attest, result_predicate, statement
 from elfkiln.store.blobs import Store
 from elfkiln.store.oci_address import OciAddress
 from elfkiln.store.oci_registry import OciRegistry
-from elfkiln.store.policy import PROVENANCE, TEST_RESULT
 from elfkiln.store.registry import load_registry
 from elfkiln.store.signing_keys import load_key, write_key_pair
+from elfkiln.store.statement_types import PROVENANCE, TEST_RESULT
 from elfkiln.store.toolchain_lock import read_lock
 from elfkiln.targets.table import builder_for
 from elfkiln.work.archive import export_sets, import_sets

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from elfkiln.errors import Differs, Refused
 from elfkiln.io.canonical import canonical_json
 from elfkiln.io.strict_json import parse_strict_json
 from elfkiln.store.blobs import MANIFEST_TYPE, Descriptor, Store, descriptor_of, manifest_bytes, parse_digest
-from elfkiln.store.dsse import ENVELOPE_TYPE, PAYLOAD_TYPE, Envelope, read_envelope
-from elfkiln.store.policy import STATEMENT_TYPE
+from elfkiln.store.statement_types import ENVELOPE_TYPE, PAYLOAD_TYPE, STATEMENT_TYPE, attestation_ref
+
+if TYPE_CHECKING:
+    from elfkiln.store.dsse import Envelope
 
 EMPTY_CONFIG_TYPE = "application/vnd.oci.empty.v1+json"
 PREDICATE = "in-toto.io/predicate-type"
@@ -96,7 +98,7 @@ def attest_all(store: Store, manifest: str, texts: Sequence[bytes], *, signed: b
         subject = descriptor_of(store, manifest, MANIFEST_TYPE)
         manifests = []
         for data, digest in zip(texts, digests, strict=True):
-            body = read_envelope(data, "envelope").payload if signed else data
+            body = _opened(data, "envelope").payload if signed else data
             notes = {PREDICATE: parse_strict_json(body, "statement").get("predicateType", "")}
             manifests.append(manifest_bytes(kind, empty, (descriptor_of(store, digest, kind),), notes, subject))
         made = store.add_all(manifests)
@@ -104,11 +106,6 @@ def attest_all(store: Store, manifest: str, texts: Sequence[bytes], *, signed: b
             {attestation_ref(manifest, digest): one for digest, one in zip(digests, made, strict=True)}
         )
         return made
-
-
-def attestation_ref(manifest: str, digest: str) -> str:
-    """Return the name in index.json of a statement or envelope (its sha256) about an artifact."""
-    return f"attestation-{manifest}-{digest[:32]}"
 
 
 def attestations(store: Store, manifests: Iterable[str]) -> dict[str, tuple[Attestation, ...]]:
@@ -130,11 +127,18 @@ def attestations(store: Store, manifests: Iterable[str]) -> dict[str, tuple[Atte
     }
 
 
+def _opened(data: bytes, where: str) -> Envelope:
+    # What is signed is met by few verbs, and the library for signatures costs more than they do.
+    from elfkiln.store.dsse import read_envelope
+
+    return read_envelope(data, where)
+
+
 def _read(store: Store, descriptor: Descriptor, table: Mapping[str, Any]) -> Attestation:
     where = f"attestation sha256:{descriptor.digest}"
     try:
         data = store.read(parse_digest(table["layers"][0]["digest"]))
-        envelope = read_envelope(data, where) if table["artifactType"] == ENVELOPE_TYPE else None
+        envelope = _opened(data, where) if table["artifactType"] == ENVELOPE_TYPE else None
         content = parse_strict_json(envelope.payload if envelope else data, where)
     except (KeyError, IndexError, TypeError, Refused) as error:
         raise Differs(f"{where}: cannot be read ({error}); remove it or take it anew") from error

@@ -20,9 +20,8 @@ from elfkiln.errors import refusal
 from elfkiln.io.canonical import canonical_json, sha256_hex
 from elfkiln.io.checked import Value
 from elfkiln.io.strict_json import parse_strict_json
+from elfkiln.store.statement_types import PAYLOAD_TYPE
 
-PAYLOAD_TYPE = "application/vnd.in-toto+json"
-ENVELOPE_TYPE = "application/vnd.dsse.envelope.v1+json"
 MOST_BYTES = 4 << 20
 MOST_SIGNATURES = 8
 _SIGNATURE_BYTES = 64

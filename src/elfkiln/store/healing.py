@@ -12,9 +12,8 @@ from elfkiln.io.checked import Value
 from elfkiln.io.reading import read_bytes
 from elfkiln.io.strict_json import parse_strict_json
 from elfkiln.store.artifacts import ARTIFACT_TYPE, RECORD_ARTIFACT_TYPE, log_ref, recipe_ref
-from elfkiln.store.attestations import attestation_ref
 from elfkiln.store.blobs import MANIFEST_TYPE, REF_NAME, Descriptor, Store, manifest_ref, referrer_ref
-from elfkiln.store.dsse import ENVELOPE_TYPE, PAYLOAD_TYPE
+from elfkiln.store.statement_types import ENVELOPE_TYPE, PAYLOAD_TYPE, attestation_ref
 
 TOOLCHAIN_TYPE = "application/vnd.elfkiln.toolchain.v1"
 """The artifact type of a mirrored toolchain, whose config is the pin."""

@@ -24,12 +24,9 @@ from elfkiln.errors import Differs, Refused
 from elfkiln.io.checked import Value
 from elfkiln.io.strict_json import parse_strict_json, read_strict_json
 from elfkiln.store.dsse import Envelope, signers
+from elfkiln.store.statement_types import STATEMENT_TYPE, SUMMARY, TEST_RESULT
 
 SCHEMA = "elfkiln-policy/1"
-STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
-TEST_RESULT = "https://in-toto.io/attestation/test-result/v0.1"
-SUMMARY = "https://slsa.dev/verification_summary/v1"
-PROVENANCE = "https://slsa.dev/provenance/v1"
 _MOST_BYTES = 1 << 20
 _MOST = 32
 # The curve of ed25519: its field, its constant, and the lesser y of its points of order 8 (RFC 8032, section 5.1).

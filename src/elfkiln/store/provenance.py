@@ -13,8 +13,8 @@ from typing import Any
 
 from elfkiln.store.artifacts import Artifact, recipe_ref
 from elfkiln.store.attestations import result_predicate, statement
-from elfkiln.store.policy import PROVENANCE, TEST_RESULT
 from elfkiln.store.recipe import facts
+from elfkiln.store.statement_types import PROVENANCE, TEST_RESULT
 
 BUILD_TYPE = "urn:elfkiln:build:1"
 _BUILDER = "urn:elfkiln:builder:"

@@ -15,8 +15,8 @@ from elfkiln.project import Project
 from elfkiln.store.artifacts import recipe_ref
 from elfkiln.store.attestations import attest_all, result_predicate, statement
 from elfkiln.store.blobs import Store
-from elfkiln.store.policy import TEST_RESULT
 from elfkiln.store.registry import Entry, load_registry
+from elfkiln.store.statement_types import TEST_RESULT
 from elfkiln.work.jobs import entry_of, registry_key
 
 Configuration = list[Mapping[str, Any]]

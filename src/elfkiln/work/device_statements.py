@@ -12,8 +12,8 @@ from typing import Any
 
 from elfkiln.store.attestations import attest, result_predicate, statement
 from elfkiln.store.blobs import Store
-from elfkiln.store.policy import TEST_RESULT
 from elfkiln.store.registry import Entry
+from elfkiln.store.statement_types import TEST_RESULT
 from elfkiln.targets.npu2.device.machine_state import MachineState
 from elfkiln.targets.npu2.device.results import DeviceResult, DeviceSeries, TwinCheck
 

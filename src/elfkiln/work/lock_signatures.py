@@ -21,7 +21,7 @@ from elfkiln.io.reading import read_regular, reason_of, sha256_of
 from elfkiln.io.strict_json import parse_strict_json
 from elfkiln.store.attestations import statement
 from elfkiln.store.dsse import Envelope, read_envelope, seal
-from elfkiln.store.policy import SUMMARY
+from elfkiln.store.statement_types import SUMMARY
 from elfkiln.work.kernels_lock import LOCK_NAME, MAX_BYTES, KernelsLock, read_kernels_lock
 
 SIGNATURES_NAME = "kernels.lock.intoto.jsonl"

@@ -30,9 +30,9 @@ from elfkiln.project import Project
 from elfkiln.store.artifacts import recipe_table
 from elfkiln.store.attestations import Attestation, attestations
 from elfkiln.store.blobs import Store
-from elfkiln.store.policy import PROVENANCE
 from elfkiln.store.recipe import facts
 from elfkiln.store.registry import Entry
+from elfkiln.store.statement_types import PROVENANCE
 from elfkiln.store.toolchain_lock import TargetPin, read_lock
 from elfkiln.work.asked import Asked
 from elfkiln.work.lookup import lookup_set

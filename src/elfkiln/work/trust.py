@@ -23,9 +23,10 @@ from elfkiln.store.attestations import Attestation, attest, attestations
 from elfkiln.store.blobs import MANIFEST_TYPE, Descriptor, Store
 from elfkiln.store.dsse import seal
 from elfkiln.store.model_index import ModelIndex
-from elfkiln.store.policy import PROVENANCE, Policy
+from elfkiln.store.policy import Policy
 from elfkiln.store.provenance import provenance
 from elfkiln.store.registry import Entry, load_registry
+from elfkiln.store.statement_types import PROVENANCE
 from elfkiln.store.toolchain_lock import read_lock
 from elfkiln.work.asked import Asked, asked_by_model
 from elfkiln.work.gaps import CheckReport, Gap
