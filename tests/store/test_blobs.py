@@ -9,6 +9,7 @@ import multiprocessing
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -217,3 +218,82 @@ def test_the_first_manifest_of_a_new_store_is_not_taken_for_a_lost_index(tmp_pat
     Store(tmp_path / "store").add_bytes(b"x")
     assert list(store.refs()) == ["it"]
     assert capsys.readouterr().err == ""
+
+
+@pytest.fixture
+def large(tmp_path, monkeypatch):
+    """A store whose index counts as large from its first entry, and the digest of a manifest in it."""
+    monkeypatch.setattr("elfkiln.store.blobs._SMALL_INDEX", 1)
+    store = Store(tmp_path / "store")
+    return store, store.add_bytes(json.dumps({"schemaVersion": 2, "mediaType": MANIFEST_TYPE}).encode())
+
+
+def listed(store):
+    """Return the names in index.json itself, as another tool sees them."""
+    table = json.loads((store.root / "index.json").read_text())
+    return [one["annotations"]["org.opencontainers.image.ref.name"] for one in table["manifests"]]
+
+
+def test_names_of_a_large_index_are_added_and_the_index_is_written_now_and_then(large, monkeypatch):
+    store, digest = large
+    written = []
+    whole = Store._write_index
+
+    def write_index(self, entries):
+        written.append(len(entries))
+        whole(self, entries)
+
+    monkeypatch.setattr(Store, "_write_index", write_index)
+    names = [f"name-{number:04}" for number in range(400)]
+    for name in names:
+        store.name_manifest(name, digest)
+    assert sorted(store.refs()) == names
+    # Each time at most a quarter more names than the last: what is written in all is a multiple of the last index.
+    assert sum(written) < 6 * 400
+    assert len(listed(store)) < 400
+    store.settle()
+    assert listed(store) == names
+    assert not (store.root / "index.added").exists()
+
+
+def test_what_was_added_replaces_and_outlives_a_cut_line(large):
+    store, digest = large
+    other = store.add_bytes(json.dumps({"mediaType": MANIFEST_TYPE, "schemaVersion": 2}).encode())
+    for number in range(40):
+        store.name_manifest(f"name-{number}", digest)
+    assert (store.root / "index.added").exists()
+    store.name_manifest("name-3", other)
+    with (store.root / "index.added").open("ab") as stream:
+        stream.write(b'\n{"digest":"sha256:00')
+    store.name_manifest("last", other)
+    refs = store.refs()
+    assert (len(refs), refs["name-3"].digest, refs["last"].digest) == (41, other, other)
+    # Left behind by a crash right after the index was written, it says the same once more.
+    added = (store.root / "index.added").read_bytes()
+    store.settle()
+    (store.root / "index.added").write_bytes(added)
+    assert Store(store.root).refs() == refs
+
+
+def test_readers_of_a_large_index_miss_nothing_while_names_are_added(large):
+    store, digest = large
+    store.name_manifest("first", digest)
+    given, missed, done = [], [], threading.Event()
+
+    def read():
+        while not done.is_set():
+            known = list(given)
+            seen = store.refs()
+            missed.extend(name for name in known if name not in seen)
+
+    readers = [threading.Thread(target=read) for _ in range(2)]
+    for reader in readers:
+        reader.start()
+    for number in range(150):
+        store.name_manifest(f"name-{number}", digest)
+        given.append(f"name-{number}")
+    done.set()
+    for reader in readers:
+        reader.join()
+    assert missed == []
+    assert len(store.refs()) == 151

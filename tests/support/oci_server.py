@@ -159,7 +159,7 @@ class _Handler(BaseHTTPRequestHandler):
         if state.authorize is not None:
             verdict = state.authorize(self.command, self.path, self.headers.get("Authorization", ""))
             if verdict is not None:
-                return self.answer(verdict[0], **verdict[1])
+                return self.answer(verdict[0], b"", **verdict[1])
         other = state.lie(self.command, parts.path) if state.lie else None
         if other is not None:
             return other(self)

@@ -94,6 +94,7 @@ def test_every_input_of_a_recipe_is_an_input_of_the_answer(project, elfs):
         "registry.yaml",
         "toolchain.lock",
         "out/registry/index.json",
+        "out/registry/index.added",
         "plans/tiny/plan.json",
         "plans/tiny/roles.yaml",
         "plans/tiny/decision_config.json",

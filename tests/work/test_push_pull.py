@@ -97,6 +97,31 @@ def test_a_second_push_sends_nothing_and_a_second_pull_fetches_nothing(built, fr
     assert (pulled.blobs, pulled.registered) == (0, ())
 
 
+@pytest.mark.parametrize("api", [True, False])
+def test_a_push_with_nothing_to_send_asks_twice_for_each_recipe(built, memory, api):
+    """Once for its tag, once for what refers to it; not for its blobs, which a registry has that has their manifest."""
+    state, host = memory
+    state.referrers_api = api
+    push(built, host)
+    state.asked.clear()
+    again = push(built, host)
+    assert (again.sent, again.there) == (0, len(state.blobs))
+    sent = [path for method, path in state.asked if method in ("PUT", "POST")]
+    assert sent == ["/v2/team/kernels/manifests/tiny-sim"]
+    # And where the API is missing, that is learned within the first few.
+    assert len(state.asked) <= 2 * TINY_RECIPES + 1 + (0 if api else 4)
+
+
+def test_a_recipe_whose_tag_names_something_else_is_pushed_again(built, memory):
+    state, host = memory
+    push(built, host)
+    kept = dict(state.manifests)
+    first, second = sorted(name for name in kept if name.startswith("recipe-"))[:2]
+    state.manifests[first] = kept[second]
+    push(built, host)
+    assert state.manifests == kept
+
+
 def test_by_digest_and_by_the_command_line(built, fresh, real, capsys):
     words = [f"oci://{real}/team/cli", "--plain-http", "--json"]
     assert main(["push", words[0], "model=tiny", f"root={built.root}", *words[1:]]) == 0

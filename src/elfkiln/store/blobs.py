@@ -1,7 +1,8 @@
 """The store: content-addressed blobs in an OCI image layout, so that OCI tools can copy it as it is.
 
-Below the root: `oci-layout`, `index.json` (the one mutable file, changed under a lock by rename) and
-`blobs/sha256/<hex>`. Format: OCI image-spec 1.1, "Image Layout", "Image Manifest", "Image Index".
+Below the root: `oci-layout`, `index.json` (changed under a lock by rename), `index.added` (names that are not yet in
+it, while many are given) and `blobs/sha256/<hex>`. Format: OCI image-spec 1.1, "Image Layout", "Image Manifest",
+"Image Index".
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import contextlib
 import os
 import secrets
 import stat
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -34,6 +35,16 @@ MAX_BYTES = 4 << 30
 """The most a blob is read of into memory; ELFs, designs and logs are far smaller, wheels some hundred MB."""
 
 _INDEX = "index.json"
+_ADDED = "index.added"
+INDEX_FILES = (_INDEX, _ADDED)
+"""The files below a store that say which manifests have which names."""
+
+_SMALL_INDEX = 64 << 10
+"""Bytes of an index that is simply written anew for each name: some 200 names."""
+
+_ADDED_PART = 4
+"""A larger index is written anew when what was added since is this part of it: all names together cost but a multiple
+of the last index."""
 _LAYOUT = "oci-layout"
 _LAYOUT_TABLE = {"imageLayoutVersion": "1.0.0"}
 _SCRATCH = "tmp"
@@ -209,11 +220,40 @@ class Store:
             for ref, digest in names.items()
         )
         with self.lock():
-            # With its earlier entry go the names that were made up for it where its own was lost, or not given yet.
-            replaced = {*names, *map(manifest_ref, names.values()), *map(referrer_ref, names.values())}
-            entries = [kept for kept in self._entries()[0] if dict(kept.annotations).get(REF_NAME) not in replaced]
-            self._write_index(sorted([*entries, *fresh], key=lambda d: dict(d.annotations).get(REF_NAME, "")))
+            if not self._add_later(fresh):
+                self._write_index(_named_anew(self._entries()[0], fresh))
         return fresh
+
+    def settle(self) -> None:
+        """Bring index.json up to date with the names that were only added so far, for other tools of OCI layouts."""
+        if os.path.lexists(self.root / _ADDED):
+            with self.lock():
+                self._write_index(self._entries()[0])
+
+    def _add_later(self, fresh: Sequence[Descriptor]) -> bool:
+        """Append names to what was added to a large index, and return whether that is enough for now.
+
+        They are one line: all of them are given, or none.
+        """
+        try:
+            size = (self.root / _INDEX).stat().st_size
+            before = _size_of(self.root / _ADDED)
+            line = canonical_json([entry.to_json() for entry in fresh]) + b"\n"
+            if size < _SMALL_INDEX or before + len(line) > size // _ADDED_PART:
+                return False
+            self._clear(self.root / _ADDED)
+            with (self.root / _ADDED).open("ab") as stream:
+                # A line that a crash cut short is passed over, and ends here.
+                stream.write(line if not before else b"\n" + line)
+                stream.flush()
+                os.fsync(stream.fileno())
+            if not before:
+                sync_folder(self.root)
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise storage_refusal(self.root, error) from error
+        return True
 
     def refs(self) -> dict[str, Descriptor]:
         """Return index.json's entries by ref name; empty when there is no store yet.
@@ -226,7 +266,7 @@ class Store:
             # Where nothing can be written, the answer comes without it.
             with contextlib.suppress(ElfkilnError):
                 self._mend()
-        return {dict(entry.annotations).get(REF_NAME, entry.digest): entry for entry in entries}
+        return {_ref_of(entry) or entry.digest: entry for entry in entries}
 
     def manifest(self, descriptor: Descriptor) -> dict[str, Any]:
         """Return a manifest's content, its bytes verified; `Differs` when they are damaged or no manifest."""
@@ -369,8 +409,16 @@ class Store:
         """
         path = self.root / _INDEX
         try:
-            top = Value(parse_strict_json(read_bytes(path, MAX_BYTES), path.name), path.name)
-            return [_descriptor(entry) for entry in top["manifests"].items()], ""
+            # First what was added, then the index: what enters the index in between is there either way.
+            added = _added_bytes(self.root / _ADDED)
+            data = read_bytes(path, MAX_BYTES)
+            known = _READ.get(self.root)
+            if known is None or known[:2] != (data, added):
+                top = Value(parse_strict_json(data, path.name), path.name)
+                entries = [_descriptor(entry) for entry in top["manifests"].items()]
+                known = data, added, tuple(_named_anew(entries, *_added_entries(added)) if added else entries)
+                _READ[self.root] = known
+            return list(known[2]), ""
         except FileNotFoundError:
             reason = "missing"
         except OSError as error:
@@ -393,6 +441,55 @@ class Store:
         table = {"schemaVersion": 2, "mediaType": INDEX_TYPE, "manifests": [entry.to_json() for entry in entries]}
         self._clear(self.root / _INDEX)
         write_atomic(self.root / _INDEX, canonical_json(table), scratch=self.scratch)
+        # Were it left behind by a crash, it would say the same once more.
+        (self.root / _ADDED).unlink(missing_ok=True)
+
+
+# What the last reading of a store's index came to, by its bytes: parsing thousands of entries takes a hundred times as
+# long as comparing their bytes.
+_READ: dict[Path, tuple[bytes, bytes, tuple[Descriptor, ...]]] = {}
+
+
+def _ref_of(entry: Descriptor) -> str:
+    return next((value for key, value in entry.annotations if key == REF_NAME), "")
+
+
+def _named_anew(entries: Iterable[Descriptor], *fresh: Sequence[Descriptor]) -> list[Descriptor]:
+    """Return the entries with new ones, given in turn, in the place of those of the same names; sorted by name.
+
+    With an earlier entry go the names that were made up for a manifest where its own was lost, or not given yet.
+    """
+    merged = {_ref_of(entry) or entry.digest: entry for entry in entries}
+    for together in fresh:
+        for entry in together:
+            merged.pop(manifest_ref(entry.digest), None)
+            merged.pop(referrer_ref(entry.digest), None)
+        merged |= {_ref_of(entry): entry for entry in together}
+    return sorted(merged.values(), key=_ref_of)
+
+
+def _added_bytes(path: Path) -> bytes:
+    try:
+        return read_bytes(path, MAX_BYTES, follow=False)
+    except FileNotFoundError:
+        return b""
+
+
+def _added_entries(data: bytes) -> list[list[Descriptor]]:
+    """Return what was added to an index, in turn; a line that is not whole is passed over: its names were not given."""
+    found = []
+    for line in data.split(b"\n"):
+        with contextlib.suppress(Refused):
+            if line:
+                found.append([_descriptor(entry) for entry in Value(parse_strict_json(line, _ADDED), _ADDED).items()])
+    return found
+
+
+def _size_of(path: Path) -> int:
+    try:
+        return path.stat(follow_symlinks=False).st_size
+    except FileNotFoundError:
+        return 0
 
 
 def _is_layout(path: Path) -> bool:

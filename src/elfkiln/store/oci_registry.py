@@ -69,6 +69,7 @@ class OciRegistry:
     pause: Callable[[float], None] = time.sleep
     _pool: urllib3.PoolManager = field(init=False, repr=False)
     _tokens: dict[str, str] = field(default_factory=dict, repr=False)
+    _by_tag: bool = field(default=False, repr=False)
 
     def __post_init__(self) -> None:
         """Refuse plain http to anything but this machine itself."""
@@ -171,6 +172,13 @@ class OciRegistry:
             raise self._lied(f"media type {media or 'none'} over {inner!r}; expected {' or '.join(accept)}", what)
         return answer.body, media
 
+    def manifest_digest(self, reference: str) -> str | None:
+        """Return the digest (hex) of what a tag names, None when it names nothing or the registry does not say."""
+        headers = {"Accept": f"{MANIFEST_TYPE}, {INDEX_TYPE}"}
+        answer = self._ask("HEAD", f"manifests/{reference}", "pull", headers=headers, allowed=(200, 404))
+        said = answer.headers.get("docker-content-digest", "") if answer.status == 200 else ""
+        return said.removeprefix("sha256:") or None
+
     def put_manifest(self, reference: str, data: bytes, media_type: str) -> bool:
         """Upload a manifest under a tag or its digest; return whether the registry indexed its subject."""
         digest = sha256_hex(data)
@@ -185,14 +193,17 @@ class OciRegistry:
 
     def referrers(self, digest: str) -> tuple[Descriptor, ...]:
         """Return the manifests that refer to one: by the referrers API, or by its tag where that is missing."""
-        answer = self._ask("GET", f"referrers/sha256:{digest}", "pull", allowed=(200, 404), most=MOST_MANIFEST)
-        media = answer.headers.get("content-type", "").partition(";")[0].strip()
-        if answer.status == 200 and media == INDEX_TYPE:
-            return self._descriptors(answer.body, f"referrers of sha256:{digest}")
+        if not self._by_tag:
+            answer = self._ask("GET", f"referrers/sha256:{digest}", "pull", allowed=(200, 404), most=MOST_MANIFEST)
+            media = answer.headers.get("content-type", "").partition(";")[0].strip()
+            if answer.status == 200 and media == INDEX_TYPE:
+                return self._descriptors(answer.body, f"referrers of sha256:{digest}")
         try:
             data, _ = self.get_manifest(_referrers_tag(digest), accept=(INDEX_TYPE,))
         except NotThere:
             return ()
+        # A registry with the API answers with an empty index, and has no need of such a tag.
+        self._by_tag = True
         return self._descriptors(data, f"referrers of sha256:{digest}")
 
     def put_referrer(self, subject: str, data: bytes, artifact_type: str) -> None:

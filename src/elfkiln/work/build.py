@@ -243,6 +243,7 @@ class _Run:
                 self._work(rest, pool)
             finally:
                 self._write_down()
+                self.store.settle()
         self._tell_the_unfinished(todo)
 
     def _work(self, rest: list[Job], pool: Pool | None) -> None:

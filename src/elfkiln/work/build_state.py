@@ -14,7 +14,7 @@ from elfkiln.errors import Refused
 from elfkiln.io.files import write_atomic
 from elfkiln.io.workspace import sweep_files
 from elfkiln.project import MODEL_TABLES, Project
-from elfkiln.store.blobs import Store, parse_digest
+from elfkiln.store.blobs import INDEX_FILES, Store, parse_digest
 from elfkiln.store.registry import Entry, load_registry
 from elfkiln.targets.target import Builder, headline_of
 from elfkiln.work.answers import answer_bytes, answer_name, folder_stamp, inputs_of, python_in_use
@@ -44,7 +44,8 @@ def state_of_inputs(project: Project, asked: Sequence[Asked], now_ns: int) -> In
     def below(path: os.PathLike[str]) -> str:
         return os.path.relpath(path, root)
 
-    files = [below(path) for path in (project.registry_file, project.lock_file, project.store / "index.json")]
+    names = (project.store / name for name in INDEX_FILES)
+    files = [below(path) for path in (project.registry_file, project.lock_file, *names)]
     packages = sysconfig.get_paths()["purelib"]
     shared = inputs_of(root, files, _TREES, now_ns)
     shared += ["\t".join(("folder", packages, folder_stamp(packages))), "\t".join(("python", *python_in_use()))]

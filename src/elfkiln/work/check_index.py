@@ -17,7 +17,7 @@ from elfkiln.io.workspace import sweep_files
 from elfkiln.models.plan.search import walk_candidates
 from elfkiln.models.role_table import ROLES_FILE
 from elfkiln.project import Project
-from elfkiln.store.blobs import Store
+from elfkiln.store.blobs import INDEX_FILES, Store
 from elfkiln.store.registry import Entry, load_registry
 from elfkiln.store.toolchain_lock import read_lock
 from elfkiln.work.answers import answer_bytes, answer_name, inputs_of
@@ -79,7 +79,8 @@ def _inputs(project: Project, models: Sequence[str], now_ns: int) -> tuple[list[
         return os.path.relpath(path, root)
 
     # The store's index changes with its manifests, against which entries are held.
-    files = [below(path) for path in (project.registry_file, project.lock_file, project.store / "index.json")]
+    names = (project.store / name for name in INDEX_FILES)
+    files = [below(path) for path in (project.registry_file, project.lock_file, *names)]
     shared = inputs_of(root, files, ["."], now_ns)
     own = [
         inputs_of(root, [below(project.plans / model / name) for name in MODEL_FILES], (), now_ns) for model in models

@@ -17,7 +17,7 @@ from elfkiln.project import Project
 from elfkiln.store.blobs import INDEX_TYPE, MANIFEST_TYPE, Descriptor, Store, parse_digest
 from elfkiln.store.model_index import ModelIndex, index_bytes, recipe_tag, tag_of
 from elfkiln.store.oci_registry import OciRegistry
-from elfkiln.store.registry import Entry
+from elfkiln.store.registry import Entry, load_registry
 from elfkiln.work.asked import Asked, asked_by_model
 from elfkiln.work.lookup import Found, LookedUp, lookup
 
@@ -76,7 +76,9 @@ class Shipment:
 
 def shipment_of(project: Project, store: Store, sets: Iterable[Asked], *, tag: str = "") -> Shipment:
     """Return what models or plans ask for, ready to leave; raises `Differs` when it is not whole here."""
-    found = [lookup(project, asked) for asked in sets]
+    # Read once: with many models the registry is large.
+    registered = load_registry(project.registry_file)
+    found = [lookup(project, asked, registered.entries(asked.target)) for asked in sets]
     if tag and len(found) != 1:
         raise refusal("tag", expected="one model or plan for it", found=f"{len(found)} of them")
     indexes = [_index_of(project, store, one, tag) for one in found]
@@ -143,27 +145,48 @@ def _shipment(store: Store, entries: Mapping[str, Entry], indexes: list[tuple[st
 def _push(store: Store, registry: OciRegistry, shipment: Shipment) -> Pushed:
     blobs, recipes = shipment.blobs, shipment.recipes
 
+    by_subject: dict[str, list[Descriptor]] = {}
+    for subject, descriptor in shipment.referrers:
+        by_subject.setdefault(subject, []).append(descriptor)
+
+    def named(pair: tuple[str, str]) -> bool:
+        # A registry takes a manifest when it has what it names: where that is there, nothing of it is asked for.
+        return registry.manifest_digest(recipe_tag(pair[1])) == pair[0]
+
+    def unknown(subject: str) -> list[Descriptor]:
+        known = {one.digest for one in registry.referrers(subject)}
+        return [one for one in by_subject[subject] if one.digest not in known]
+
     def send(digest: str) -> bool:
         if registry.has_blob(digest):
             return False
         registry.push_blob(digest, store.path(digest))
         return True
 
+    def name(pair: tuple[str, str]) -> None:
+        registry.put_manifest(recipe_tag(pair[1]), store.read(pair[0]), MANIFEST_TYPE)
+
+    def refer(subject: str) -> None:
+        for descriptor in new_referrers[subject]:
+            kind = str(store.manifest(descriptor).get("artifactType", ""))
+            registry.put_referrer(subject, store.read(descriptor.digest), kind)
+
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        sent = dict(zip(blobs, pool.map(send, blobs), strict=True))
-
-        def name(pair: tuple[str, str]) -> None:
-            registry.put_manifest(recipe_tag(pair[1]), store.read(pair[0]), MANIFEST_TYPE)
-
-        list(pool.map(name, sorted(recipes.items())))
-    for subject, descriptor in shipment.referrers:
-        data = store.read(descriptor.digest)
-        registry.put_referrer(subject, data, str(store.manifest(descriptor).get("artifactType", "")))
+        pairs = sorted(recipes.items())
+        new = [pair for pair, there in zip(pairs, pool.map(named, pairs), strict=True) if not there]
+        new_referrers = dict(zip(by_subject, pool.map(unknown, by_subject), strict=True))
+        manifests = [manifest for manifest, _ in new]
+        manifests += [one.digest for descriptors in new_referrers.values() for one in descriptors]
+        wanted = sorted({blob for manifest in manifests for blob in _blobs_of(store, manifest)})
+        sent = dict(zip(wanted, pool.map(send, wanted), strict=True))
+        list(pool.map(name, new))
+        # Those of one subject one by one: where the registry has no API for them they share a tag.
+        list(pool.map(refer, by_subject))
     tags = []
     for tag, data in shipment.indexes:
         registry.put_manifest(tag, data, INDEX_TYPE)
         tags.append((tag, sha256_hex(data)))
-    went = [digest for digest, new in sent.items() if new]
+    went = [digest for digest, is_new in sent.items() if is_new]
     return Pushed(
         str(registry.address.tagged("x")).removesuffix(":x"),
         len(recipes),

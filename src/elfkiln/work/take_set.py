@@ -110,6 +110,7 @@ def take_set(project: Project, source: SetSource, data: bytes, where: str, accep
             name_artifact(store, artifact, manifest)
         with changing(project, f"took {index.model} target={index.target} from {where}"):
             registered = register_entries(project, index.target, index.entries)
+        store.settle()
     return Taken(
         index.target,
         index.model,
