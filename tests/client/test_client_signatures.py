@@ -399,7 +399,8 @@ def test_elfkiln_and_the_client_say_the_same_of_signatures(client_folder, opened
             expected = False
         outcomes.append(expected)
         assert (opened(table) == "ok") == expected, (table, envelopes)
-    assert 6 <= sum(outcomes) <= 54
+    # Both answers occur.
+    assert 3 <= sum(outcomes) <= 57
 
 
 def test_a_set_that_elfkiln_signed_opens(project, stand_in, probe, tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from datetime import UTC, datetime
 
@@ -10,7 +11,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from elfkiln.errors import Differs, Refused
 from elfkiln.store.attestations import result_predicate, statement
-from elfkiln.store.dsse import read_envelope, seal
+from elfkiln.store.dsse import key_id, read_envelope, seal
 from elfkiln.store.policy import parse_policy, read_policy
 from elfkiln.store.signing_keys import public_text
 from elfkiln.store.statement_types import PROVENANCE, TEST_RESULT
@@ -96,6 +97,62 @@ def test_a_signed_body_that_is_not_a_statement():
     for body in (b"[]", b"{", b'{"_type": "x"}'):
         with pytest.raises(Differs, match=r"not a statement|not an in-toto statement"):
             require(policy(), read_envelope(seal(body, [KEYS["ci"]]), "e"))
+
+
+def tampered(name):
+    """An envelope whose statement was changed behind the signature."""
+    table = json.loads(seal(statement("x", "cd" * 32, PROVENANCE, {}), [KEYS[name]]))
+    table["payload"] = base64.b64encode(statement("x", DIGEST, PROVENANCE, {})).decode()
+    return read_envelope(json.dumps(table).encode(), "e")
+
+
+def words_of(table, *envelopes):
+    with pytest.raises(Differs) as caught:
+        require(table, *envelopes)
+    return str(caught.value)
+
+
+def test_each_refusal_has_words_of_its_own():
+    found = {
+        "tampered": words_of(policy(), tampered("ci")),
+        "wrong key": words_of(policy(), signed("else")),
+        "another digest": words_of(policy(), signed("ci", digest="cd" * 32)),
+        "expired": words_of(policy(), signed("old")),
+        "wrong role": words_of(policy(), signed("box")),
+    }
+    assert found["tampered"].endswith("a signature that names ci and does not fit: statement or signature was changed")
+    assert found["wrong key"].endswith("signed by no key of the policy")
+    assert found["another digest"].endswith("ci: about another digest")
+    assert found["expired"].endswith("old: expired")
+    assert found["wrong role"].endswith("box: not of role builder")
+    with pytest.raises(Refused, match="payload") as twice:
+        read_envelope(seal(b"{}", [KEYS["ci"]]).replace(b'"payload":', b'"payload":"e30=","payload":', 1), "e")
+    assert "twice" in str(twice.value)
+
+
+def test_a_key_id_in_an_envelope_decides_nothing():
+    """The id of a key one trusts, on the signature of another, makes words and no trust."""
+    table = json.loads(seal(statement("x", DIGEST, PROVENANCE, {}), [KEYS["else"]]))
+    table["signatures"][0]["keyid"] = key_id(KEYS["ci"].public_key())
+    assert "names ci and does not fit" in words_of(policy(), read_envelope(json.dumps(table).encode(), "e"))
+    table = json.loads(seal(statement("x", DIGEST, PROVENANCE, {}), [KEYS["ci"]]))
+    table["signatures"][0]["keyid"] = key_id(KEYS["else"].public_key())
+    require(policy(), read_envelope(json.dumps(table).encode(), "e"))
+
+
+@pytest.mark.parametrize(
+    ("weaker", "words"),
+    [
+        (policy(schema="elfkiln-policy/0"), "schema: expected elfkiln-policy/1, found 'elfkiln-policy/0'"),
+        (policy(rules=[]), "rules: expected a list of at least 1"),
+        (policy(rules=[{"target": "npu2", "predicate": PROVENANCE, "role": "builder", "threshold": 0}]), "threshold"),
+        (policy(rules=[{"target": "npu2", "predicate": PROVENANCE, "role": "builder"}]), "threshold"),
+        (policy(optional=True), "optional"),
+    ],
+)
+def test_a_policy_that_was_weakened_is_refused(weaker, words):
+    with pytest.raises(Refused, match=words):
+        parse_policy(weaker, "policy.json")
 
 
 def test_a_downgraded_policy_and_one_for_another_target():

@@ -29,10 +29,14 @@ _SIGNATURE_BYTES = 64
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """A payload of type in-toto JSON and the signatures on it; whose they are is not known yet."""
+    """A payload of type in-toto JSON and the signatures on it; whose they are is not known yet.
+
+    `hints` are the key ids it names, which anybody can write: for messages alone.
+    """
 
     payload: bytes
     signatures: tuple[bytes, ...]
+    hints: tuple[str, ...] = ()
 
 
 def pae(payload: bytes, payload_type: str = PAYLOAD_TYPE) -> bytes:
@@ -69,7 +73,8 @@ def read_envelope(data: bytes, where: str) -> Envelope:
     items = top["signatures"].items(least=1)
     if len(items) > MOST_SIGNATURES:
         raise top["signatures"].refuse(f"at most {MOST_SIGNATURES} signatures", f"{len(items)} of them")
-    return Envelope(_base64(top["payload"]), tuple(_base64(item["sig"]) for item in items))
+    hints = tuple(item["keyid"].raw for item in items if isinstance(item["keyid"].raw, str))
+    return Envelope(_base64(top["payload"]), tuple(_base64(item["sig"]) for item in items), hints)
 
 
 def signers(envelope: Envelope, keys: Mapping[str, Ed25519PublicKey]) -> frozenset[str]:
