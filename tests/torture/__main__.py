@@ -38,8 +38,6 @@ def main():
         if trace.exists():
             say(trace.read_text())
         os.chdir(CHECKOUT)
-    for line in outcome.wrong:
-        say(f"WRONG {line}")
     text = figures(outcome, words, seconds)
     say(text)
     if words.write:

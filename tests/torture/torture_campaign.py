@@ -12,6 +12,7 @@ import time
 import traceback
 import warnings
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -38,12 +39,15 @@ KINDS = (KILL, TEAR, *ERRORS)
 class Outcome:
     """Counts by what was done, and a line for everything that went wrong."""
 
+    say: Callable[[str], None]
     counts: Counter[str] = field(default_factory=Counter)
     wrong: list[str] = field(default_factory=list)
 
     def blame(self, where, lines):
         """Note what is wrong at a place."""
-        self.wrong += [f"{where}: {line}" for line in lines]
+        for line in lines:
+            self.wrong.append(f"{where}: {line}")
+            self.say(f"WRONG {self.wrong[-1]}")
 
 
 def in_a_child(work):
@@ -77,7 +81,7 @@ class Campaign:
     def __init__(self, folder, say=lambda _line: None):
         self.place, self.say = Path(folder), say
         self.world = World.make(self.place / "world")
-        self.outcome = Outcome()
+        self.outcome = Outcome(say)
 
     # Kills and errors at every call.
 
@@ -121,8 +125,11 @@ class Campaign:
 
         code = in_a_child(disturbed)
         killed = kind in (KILL, TEAR)
-        # Some errors are survived: what only saves time is not written, another way is taken.
-        if code not in ((-signal.SIGKILL,) if killed else (0, SAID)):
+        # Threads that come upon the same blob make a call less, so the last one may not come. Some errors are survived:
+        # what only saves time is not written, another way is taken.
+        if killed and code == 0:
+            self.outcome.counts[f"{scene.name}: {kind}"] -= 1
+        elif code not in ((-signal.SIGKILL,) if killed else (0, SAID)):
             self.outcome.blame(where, [f"ended with {code}"])
         self.look(where, project, damaged=scene.name == "fsck")
         try:
@@ -130,8 +137,8 @@ class Campaign:
         except ElfkilnError as error:
             self.outcome.blame(where, [f"cannot be done again: {error}"])
             return
-        if end_of(project) != end:
-            self.outcome.blame(where, ["done again, it comes to another end"])
+        parts = zip(("registry.yaml", "blobs", "installed files"), end_of(project), end, strict=True)
+        self.outcome.blame(where, [f"done again, {what} differ" for what, now, was in parts if now != was])
         self.look(f"{where}, done again", project, whole=True)
 
     def look(self, where, project, *, damaged=False, whole=False):
@@ -179,7 +186,8 @@ class Campaign:
             "oci-layout": project.store / "oci-layout",
             "registry.yaml": project.registry_file,
             "kept answer": next((project.index / "elfs").iterdir()),
-            "remembered recipe": next((project.cache / "recipes").iterdir()),
+            # None is remembered where the sources are younger than this process.
+            **dict(zip(["remembered recipe"], (project.cache / "recipes").glob("*.json"), strict=False)),
             "generation": next(path for path in sorted(project.generations.iterdir()) if path.suffix == ".json"),
             "registry of a generation": next(registries.iterdir()),
             "kernels.lock.json": shelf / "kernels.lock.json",
