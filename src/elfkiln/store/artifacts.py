@@ -9,12 +9,13 @@ generator lie in a manifest of their own whose subject is the artifact.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from elfkiln.errors import Differs, ElfkilnError
 from elfkiln.io.canonical import sha256_hex
+from elfkiln.io.strict_json import parse_strict_json
 from elfkiln.store import recipe as recipes
 from elfkiln.store.blobs import MANIFEST_TYPE, Descriptor, Store, descriptor_of, manifest_bytes, parse_digest
 from elfkiln.store.recipe import Recipe, Step
@@ -66,8 +67,13 @@ class Made:
     sealed: tuple[tuple[int, int], ...] = ()
 
 
-def put_artifact(store: Store, made: Made) -> Artifact:
-    """Store what a build made; the manifest comes last, so a killed process leaves no artifact, only blobs."""
+def put_artifact(
+    store: Store, made: Made, said: Callable[[Artifact], Sequence[bytes]] = lambda _artifact: ()
+) -> Artifact:
+    """Store what a build made, and what is said of it: statements, which `said` gives for the artifact.
+
+    The names come last and all at once, so a killed process leaves no artifact, or one with its log and statements.
+    """
     inputs = recipes.input_blobs(made.steps)
     digests = store.add_all((made.recipe.data, made.elf, made.design.encode(), *inputs.values()))
     config = descriptor_of(store, digests[0], recipes.MEDIA_TYPE)
@@ -80,10 +86,16 @@ def put_artifact(store: Store, made: Made) -> Artifact:
         annotations[SEALED] = " ".join(f"{K}x{N}" for K, N in sorted(made.sealed))
     data = manifest_bytes(ARTIFACT_TYPE, config, tuple(layers), annotations)
     artifact = Descriptor(MANIFEST_TYPE, sha256_hex(data), len(data))
+    found = artifact_of(parse_strict_json(data, "manifest"), artifact)
     stored, record = store.add_all((data, _record(store, made, artifact)))
-    # Both at once: whoever finds the artifact finds its log.
-    named, _ = store.name_manifests({recipe_ref(made.recipe.digest): stored, log_ref(made.recipe.digest): record})
-    return artifact_of(store.manifest(named), named)
+    names = {recipe_ref(made.recipe.digest): stored, log_ref(made.recipe.digest): record}
+    if statements := said(found):
+        # Only builds need what reads and seals statements.
+        from elfkiln.store.attestations import put_statements
+
+        names |= put_statements(store, artifact, statements)
+    store.name_manifests(names)
+    return found
 
 
 def recipe_ref(recipe_digest: str) -> str:

@@ -91,21 +91,26 @@ def attest(store: Store, manifest: str, data: bytes, *, signed: bool) -> str:
 
 def attest_all(store: Store, manifest: str, texts: Sequence[bytes], *, signed: bool = False) -> tuple[str, ...]:
     """Store several statements about one artifact as `attest` does; the store's index is written once."""
-    kind = ENVELOPE_TYPE if signed else PAYLOAD_TYPE
     with store.in_use():
-        empty_digest, *digests = store.add_all((b"{}", *texts))
-        empty = descriptor_of(store, empty_digest, EMPTY_CONFIG_TYPE)
-        subject = descriptor_of(store, manifest, MANIFEST_TYPE)
-        manifests = []
-        for data, digest in zip(texts, digests, strict=True):
-            body = _opened(data, "envelope").payload if signed else data
-            notes = {PREDICATE: parse_strict_json(body, "statement").get("predicateType", "")}
-            manifests.append(manifest_bytes(kind, empty, (descriptor_of(store, digest, kind),), notes, subject))
-        made = store.add_all(manifests)
-        store.name_manifests(
-            {attestation_ref(manifest, digest): one for digest, one in zip(digests, made, strict=True)}
-        )
-        return made
+        made = put_statements(store, descriptor_of(store, manifest, MANIFEST_TYPE), texts, signed=signed)
+        store.name_manifests(made)
+        return tuple(made.values())
+
+
+def put_statements(
+    store: Store, subject: Descriptor, texts: Sequence[bytes], *, signed: bool = False
+) -> dict[str, str]:
+    """Store statements about a manifest, without naming them: return the digest of each referrer by its ref name."""
+    kind = ENVELOPE_TYPE if signed else PAYLOAD_TYPE
+    empty_digest, *digests = store.add_all((b"{}", *texts))
+    empty = descriptor_of(store, empty_digest, EMPTY_CONFIG_TYPE)
+    manifests = []
+    for data, digest in zip(texts, digests, strict=True):
+        body = _opened(data, "envelope").payload if signed else data
+        notes = {PREDICATE: parse_strict_json(body, "statement").get("predicateType", "")}
+        manifests.append(manifest_bytes(kind, empty, (descriptor_of(store, digest, kind),), notes, subject))
+    made = store.add_all(manifests)
+    return {attestation_ref(subject.digest, digest): one for digest, one in zip(digests, made, strict=True)}
 
 
 def attestations(store: Store, manifests: Iterable[str]) -> dict[str, tuple[Attestation, ...]]:

@@ -14,7 +14,6 @@ from elfkiln.io.locking import locked
 from elfkiln.io.workspace import build_parent, private_folder
 from elfkiln.project import Project
 from elfkiln.store.artifacts import Artifact, Made, find_artifact, put_artifact
-from elfkiln.store.attestations import attest_all
 from elfkiln.store.blobs import Store
 from elfkiln.store.provenance import lint_result, provenance
 from elfkiln.store.recipe import Recipe, differing_inputs
@@ -102,14 +101,14 @@ def obtain(
             job.shape,
             job.sealed,
         )
+        origin = origin_of(project, builder.pin, job.generator)
+
+        def said(artifact: Artifact) -> list[bytes]:
+            where_from = provenance(artifact, made.recipe.table, origin)
+            return [where_from, lint_result(artifact, builder.pin.name, result.log)]
+
         with store.in_use():
-            artifact = put_artifact(store, made)
-            said = [
-                provenance(artifact, recipe.table, origin_of(project, builder.pin, job.generator)),
-                lint_result(artifact, builder.pin.name, result.log),
-            ]
-            attest_all(store, artifact.manifest, said)
-            return Obtained(artifact, built=True, remote=result.remote)
+            return Obtained(put_artifact(store, made, said), built=True, remote=result.remote)
 
 
 def entries_of(job: Job, artifact: Artifact) -> dict[str, Entry]:
