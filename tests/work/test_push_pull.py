@@ -20,6 +20,7 @@ from elfkiln.store.registry import load_registry
 from elfkiln.targets.table import builder_for
 from elfkiln.work.asked import asked_by_model
 from elfkiln.work.build import build_elfs
+from elfkiln.work.gc import collect
 from elfkiln.work.lookup import lookup
 from elfkiln.work.pull import pull_set
 from elfkiln.work.push import push_sets
@@ -438,6 +439,28 @@ def test_two_pushes_of_one_tag_and_pulls_between_see_one_set_or_the_other(built,
     assert len(seen) == 3
     assert set(seen) <= digests
     assert {entries(place)[key] == entry for key, entry in entries(built).items() if key in entries(place)} == {True}
+
+
+def test_gc_during_a_pull_takes_nothing_of_it(built, fresh, memory):
+    """It begins when the first blob has arrived, which nothing names yet, and waits until all is named."""
+    state, host = memory
+    push(built, host)
+    blobs, started, freed = iter(range(1000)), [], []
+
+    def begin(method, path):
+        if method == "GET" and "/blobs/" in path and next(blobs) == 6:
+            started.append(threading.Thread(target=lambda: freed.append(collect(fresh, delete=True, grace=0))))
+            started[0].start()
+
+    state.lie = begin
+    pull_set(fresh, client(host), "tiny-sim")
+    started[0].join(60)
+    assert len(freed) == 1
+    store = Store(fresh.store)
+    assert entries(fresh) == entries(built)
+    for descriptor in store.refs().values():
+        table = store.manifest(descriptor)
+        assert all(store.holds(one["digest"].removeprefix("sha256:")) for one in (table["config"], *table["layers"]))
 
 
 def test_two_pushes_and_a_pull_at_once_see_whole_sets(built, tmp_path, memory):

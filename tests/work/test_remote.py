@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 import time
 
 import pytest
@@ -447,6 +448,12 @@ def test_a_token_goes_as_a_header_and_not_in_the_clear(elf, remote, monkeypatch)
 def test_words_that_do_not_fit(fresh, capsys, words, line):
     assert main(["elfs", QKV, f"root={fresh.root}", *words]) == 2
     assert line in capsys.readouterr().err
+
+
+def test_without_grpc_the_extra_is_named(fresh, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "grpc", None)
+    assert main(["elfs", QKV, f"root={fresh.root}", "remote=grpc://127.0.0.1:1"]) == 2
+    assert "needs gRPC, which is not installed; pip install 'elfkiln[remote]'" in capsys.readouterr().err
 
 
 # Why a miss was a miss.
