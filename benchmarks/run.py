@@ -116,8 +116,12 @@ def readme_table(rows: Sequence[dict[str, Any]]) -> str:
         ratio = f"{row['ratio']:.2f} ({row['low']:.2f} to {row['high']:.2f})"
         seen = f"{_seconds(row['subject_seconds'])} / {_seconds(row['baseline_seconds'])}"
         lines.append(f"| {row['subject']} | {row['baseline']} | {ratio} | {seen} |")
-    machines = dict.fromkeys(str(row["machine"]).rpartition(", load")[0] for row in rows)
-    lines += ["", *(f"Measured on {one}." for one in machines)]
+    loads: dict[str, list[float]] = {}
+    for row in rows:
+        where, _, load = str(row["machine"]).rpartition(", load ")
+        loads.setdefault(where, []).append(float(load))
+    # What else ran meanwhile makes steps that wait for others look dearer than they are.
+    lines += ["", *(f"Measured on {one}, load {min(all_):.1f} to {max(all_):.1f}." for one, all_ in loads.items())]
     return "\n".join(lines) + "\n"
 
 

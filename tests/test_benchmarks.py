@@ -49,7 +49,7 @@ def test_readmes_table_is_written_from_the_rows_that_were_measured(run, monkeypa
         "| a | b | 1.50 (1.40 to 1.60) | 30 ms / 20 ms |",
         "| s | t | 4.00 (3.90 to 4.10) | 5.0 s / 1.2 s |",
         "",
-        "Measured on 2 x Chip, 8 GiB.",
+        "Measured on 2 x Chip, 8 GiB, load 1.0 to 3.0.",
         run.END,
         "after",
     ]
