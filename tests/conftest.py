@@ -10,6 +10,11 @@ from elfkiln.store.toolchain_lock import read_lock
 from projects import StandInBuilder, make_project
 
 
+def pytest_xdist_auto_num_workers(config):  # noqa: ARG001 the hook's own parameter
+    """Two workers a core: a test waits for the programs it runs about half of its time."""
+    return 2 * len(os.sched_getaffinity(0))
+
+
 @pytest.fixture(scope="session", autouse=True)
 def unwaiting():
     """No test pulls the plug, so none needs to wait for the disk; a build of 6 ELFs waits for it a hundred times."""

@@ -176,7 +176,7 @@ def test_the_verb_compares_a_plan_with_a_role_table(checkout, capsys):
 
 def test_the_verb_refuses_what_is_no_plan(checkout, capsys):
     for words, said in (
-        (("planned",), "takes PLAN1 PLAN2"),
+        (("planned",), "takes PLAN1|GEN1 PLAN2|GEN2"),
         (("planned", "nobody"), "known models: planned, tiny"),
         (("planned", "no/where"), "missing"),
         (("planned", "none.json"), "missing"),

@@ -1097,7 +1097,7 @@ def test_inspect_knows_the_other_target(tmp_path, capsys):
     path.write_bytes(elf64(62, b".note.elfkiln"))
     found = inspect(path)
     assert (found.kind, found.reject) == ("sim", "malformed")
-    with pytest.raises(Refused, match="target: expected one of npu2, sim, found npu3"):
+    with pytest.raises(Refused, match="target: expected one of npu2, sim \\(did you mean npu2\\?\\), found npu3"):
         inspect(path, target="npu3")
 
 
