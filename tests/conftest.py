@@ -5,9 +5,14 @@ from __future__ import annotations
 import os
 
 import pytest
+from hypothesis import settings
 
 from elfkiln.store.toolchain_lock import read_lock
 from projects import StandInBuilder, make_project
+
+# The same examples in every run: a change is what makes a test fail, not a day.
+settings.register_profile("same", derandomize=True)
+settings.load_profile("same")
 
 
 def pytest_xdist_auto_num_workers(config):  # noqa: ARG001 the hook's own parameter

