@@ -18,7 +18,6 @@ from elfkiln.io.strict_json import parse_strict_json
 from elfkiln.store.artifacts import ARTIFACT_TYPE
 from elfkiln.store.blobs import INDEX_TYPE, MANIFEST_TYPE, Store
 from elfkiln.store.healing import TOOLCHAIN_TYPE
-from elfkiln.store.registry import Entry
 
 _MOST_MANIFEST = 1 << 20
 
@@ -100,11 +99,6 @@ def manifests_among(store: Store, digests: Iterable[str]) -> dict[str, Node]:
         except (OSError, ElfkilnError):
             continue
     return found
-
-
-def entry_digests(entry: Entry) -> tuple[str, ...]:
-    """Return the digests that an entry of registry.yaml names itself."""
-    return (entry.manifest, entry.elf, entry.recipe, entry.design)
 
 
 def reached(nodes: Mapping[str, Node], roots: Iterable[str]) -> set[str]:

@@ -49,6 +49,11 @@ class Entry:
     columns: int
     sealed: tuple[tuple[int, int], ...] = ()
 
+    @property
+    def digests(self) -> tuple[str, str, str, str]:
+        """The digests of the blobs that the entry names itself: ELF, recipe, design, manifest."""
+        return (self.elf, self.recipe, self.design, self.manifest)
+
 
 @dataclass(frozen=True, slots=True)
 class Registry:

@@ -339,7 +339,7 @@ class _Run:
             if entry is not None and entry.recipe == recipe:
                 require_agreement(self.store, self.builder.pin.name, key, entry)
                 entries.append(entry)
-        digests = {digest for e in entries for digest in (e.elf, e.manifest, e.design, e.recipe)}
+        digests = {digest for entry in entries for digest in entry.digests}
         return entries if len(entries) == len(job.wanted) and all(map(self.store.holds, digests)) else []
 
     def _take(self, job: Job, found: Obtained) -> None:

@@ -97,4 +97,4 @@ def _blobs_of(project: Project, entry: Entry) -> set[str]:
     """Return the digests of everything that stands behind an entry: its manifest, and what that is made of."""
     manifest = json.loads(Store(project.store).read(entry.manifest))
     parts = {parse_digest(part["digest"]) for part in (manifest["config"], *manifest["layers"])}
-    return parts | {entry.elf, entry.manifest, entry.design, entry.recipe}
+    return parts.union(entry.digests)

@@ -23,7 +23,7 @@ from elfkiln.io.reading import read_bytes, reason_of, sha256_of
 from elfkiln.project import Project
 from elfkiln.store.agreement import entry_fault
 from elfkiln.store.blobs import Descriptor, Store
-from elfkiln.store.closure import Node, entry_digests, manifests_among, reached, read_nodes
+from elfkiln.store.closure import Node, manifests_among, reached, read_nodes
 from elfkiln.store.registry import Entry, Registry, load_registry
 from elfkiln.work.answers import ABSENT, look_at, sealed_body
 from elfkiln.work.generations import damaged_files, registries_kept
@@ -279,7 +279,7 @@ class _Check:
         for target, key, entry in rows:
             node = nodes.get(entry.manifest)
             parts = {part for part, _ in node.parts} if node else set()
-            for digest in {*entry_digests(entry), *parts}:
+            for digest in {*entry.digests, *parts}:
                 self.users.setdefault(digest, []).append(f"{target}/{key}")
         for node in nodes.values():
             what = "a toolchain mirror" if node.is_toolchain else self._about(node)
@@ -317,7 +317,7 @@ class _Check:
         broken = []
         for target, key, entry in rows:
             node = nodes.get(entry.manifest)
-            wanted = {*entry_digests(entry), *((part for part, _ in node.parts) if node else ())}
+            wanted = {*entry.digests, *((part for part, _ in node.parts) if node else ())}
             gone = sorted(digest for digest in wanted if digest not in self.sizes)
             if gone:
                 one = gone[0] if len(gone) == 1 else f"{gone[0]} and {len(gone) - 1} more"
@@ -348,7 +348,7 @@ class _Check:
 
     def _unnamed(self, rows: list[tuple[str, str, Entry]], nodes: Mapping[str, Node]) -> dict[str, Node]:
         """Return the manifests that nothing names: their entries in index.json are lost, or were not written yet."""
-        named = {digest for _, _, entry in rows for digest in entry_digests(entry)}
+        named = {digest for _, _, entry in rows for digest in entry.digests}
         named |= {part for node in nodes.values() for part, _ in node.parts}
         loose = (d for d in self.sizes if d not in named and d not in nodes and d not in self.bad)
         return manifests_among(self.store, loose)

@@ -29,7 +29,6 @@ from elfkiln.io.strict_json import parse_strict_json
 from elfkiln.io.terminal import tell
 from elfkiln.project import Project
 from elfkiln.store.blobs import Store
-from elfkiln.store.closure import entry_digests
 from elfkiln.store.registry import MAX_BYTES, Entry, Registry, lock_file, parse_registry
 from elfkiln.work.leftovers import sweep_project
 
@@ -365,7 +364,7 @@ def roll_back(project: Project, number: int) -> RolledBack:
         f"{target}/{key}"
         for target, entries in registry.targets.items()
         for key, entry in entries.items()
-        if not all(store.path(digest).is_file() for digest in entry_digests(entry))
+        if not all(store.path(digest).is_file() for digest in entry.digests)
     ]
     names = sum(len(entries) for entries in registry.targets.values())
     return RolledBack(number, history(project).current if changes else None, names, tuple(incomplete))

@@ -160,7 +160,7 @@ def fetch_missing(project: Project, target: str, rows: Iterable[Found], mirrors:
     gone = {
         recipe: names
         for recipe, names in wanted.items()
-        if not all(store.holds(digest) for entry in names.values() for digest in _digests(entry))
+        if not all(store.holds(digest) for entry in names.values() for digest in entry.digests)
     }
     if not gone:
         return ()
@@ -173,10 +173,6 @@ def fetch_missing(project: Project, target: str, rows: Iterable[Found], mirrors:
 
     with ThreadPoolExecutor(AT_ONCE) as pool:
         return tuple(sorted(key for keys in pool.map(fetch, sorted(gone)) for key in keys))
-
-
-def _digests(entry: Entry) -> tuple[str, ...]:
-    return (entry.elf, entry.manifest, entry.recipe, entry.design)
 
 
 def _open(text: str, plain_http: bool) -> OciRegistry:

@@ -76,11 +76,3 @@ def fetch_artifact(
             accept(names)
         name_artifact(store, artifact, manifest)
     return artifact
-
-
-def fetch_recipe(store: Store, registry: OciRegistry, target: str, recipe: str, names: Mapping[str, Entry]) -> bool:
-    """Bring the artifact of a recipe into the store if the registry has it; return whether it did.
-
-    `names` are the registered entries it shall serve. Raises as `fetch_artifact` does.
-    """
-    return fetch_artifact(store, registry, target, recipe, lambda _: names) is not None

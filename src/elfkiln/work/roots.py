@@ -12,7 +12,7 @@ from elfkiln.io.checked import is_sha256
 from elfkiln.io.locking import free_lock
 from elfkiln.models.catalogue import all_models, model_requirements
 from elfkiln.project import Project
-from elfkiln.store.closure import Node, entry_digests, foreign, reached
+from elfkiln.store.closure import Node, foreign, reached
 from elfkiln.store.registry import Registry
 from elfkiln.store.toolchain_lock import Lock, read_lock
 from elfkiln.targets.table import TARGETS, builder_for
@@ -34,7 +34,7 @@ def kept(
     roots = {digest for pin in lock.targets.values() for digest in _pinned(pin.table)}
     for registry in registries:
         for entries in registry.targets.values():
-            roots.update(digest for entry in entries.values() for digest in entry_digests(entry))
+            roots.update(digest for entry in entries.values() for digest in entry.digests)
     pins = {pin.digest for pin in lock.targets.values()}
     at_work = recipes_in_work(project)
     for node in nodes.values():

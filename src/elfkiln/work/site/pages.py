@@ -279,7 +279,7 @@ class _Site:
     def names(self) -> Iterator[tuple[str, bytes]]:
         for row in self.rows.values():
             entry = row.entry
-            digests = (entry.elf, entry.recipe, entry.design, entry.manifest) if entry else ()
+            digests = entry.digests if entry else ()
             who = sorted({word for one in row.asked for word in (one.model, one.layout)})
             self.index.append((row.key, row.url, f"name, {row.target}", " ".join((*digests, *who, row.binds))))
             root = "../" * row.url.count("/")

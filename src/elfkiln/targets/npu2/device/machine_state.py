@@ -17,7 +17,6 @@ from elfkiln.io.child import GIB, MIB, Limits, run_child
 
 ACCEL = "sys/class/accel/accel0/device"
 MODULE = "sys/module/amdxdna"
-_SMI_NEEDS = ("PATH", "XILINX_XRT", "LD_LIBRARY_PATH")
 _SMI_LIMITS = Limits(seconds=30, cpu_seconds=30, memory_bytes=4 * GIB, file_bytes=16 * MIB)
 
 GENERATION = ("Strix", "Krackan", "npu4", "npu5", "npu6")
