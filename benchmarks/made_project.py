@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import random
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 from elfkiln.io.canonical import canonical_json, sha256_hex
 from elfkiln.models.catalogue import model_requirements
+from elfkiln.models.requirement import Requirement
 from elfkiln.project import Project
 from elfkiln.store.artifacts import ARTIFACT_TYPE, COLUMNS, DESIGN_TYPE, ELF_TYPE, SHAPE
 from elfkiln.store.blobs import MANIFEST_TYPE
@@ -40,25 +42,39 @@ rows:
 """
 
 
+def begin_project(root: Path, *, checkout: Path) -> Project:
+    """Make a project folder with a checkout's lock, generators, templates and microkernels, and without models."""
+    root.mkdir(parents=True, exist_ok=True)
+    for name in ("toolchain.lock", "generators", "templates", "kernels"):
+        place = checkout / name
+        (shutil.copytree if place.is_dir() else shutil.copy)(place, root / name)
+    return Project(root)
+
+
+def made_models(project: Project, models: int, more_rows: str = "") -> Iterator[tuple[str, tuple[Requirement, ...]]]:
+    """Write role tables, and yield each model with what it asks for. No two have a geometry in common.
+
+    `more_rows` are rows besides the ten, in which {h}, {i}, {q}, {q2} and {q3} stand for widths.
+    """
+    for number in range(models):
+        model, hidden = f"made-{number:04}", 256 * (number + 2)
+        (project.plans / model).mkdir(parents=True)
+        sizes = {"h": hidden, "i": 2 * hidden, "q": 3 * hidden, "q2": 3 * hidden + 256, "q3": 3 * hidden + 512}
+        (project.plans / model / "roles.yaml").write_text((_TABLE + more_rows).format(model=model, **sizes))
+        yield model, model_requirements(project, model).requirements
+
+
 def make_project(root: Path, models: int, elf_bytes: int, *, checkout: Path) -> Project:
     """Make a project of `models` models of 20 names, each name's ELF registered and stored: `elf_bytes` random bytes.
 
     Every name is a geometry of its own, so that no two share a blob.
     """
-    project = Project(root)
+    project = begin_project(root, checkout=checkout)
     project.blobs.mkdir(parents=True)
-    for name in ("toolchain.lock", "generators", "templates", "kernels"):
-        place = checkout / name
-        (shutil.copytree if place.is_dir() else shutil.copy)(place, root / name)
     rng = random.Random(11)
     entries: dict[str, Entry] = {}
-    for number in range(models):
-        model = f"made-{number:04}"
-        hidden = 256 * (number + 2)
-        (project.plans / model).mkdir(parents=True)
-        roles = _TABLE.format(model=model, h=hidden, i=2 * hidden, q=3 * hidden, q2=3 * hidden + 256)
-        (project.plans / model / "roles.yaml").write_text(roles)
-        for need in model_requirements(project, model).requirements:
+    for _, requirements in made_models(project, models):
+        for need in requirements:
             elf = _stored(project, rng.randbytes(elf_bytes))
             recipe, design = (_stored(project, rng.randbytes(64)) for _ in range(2))
             parts = ((recipe, MEDIA_TYPE, 64), (elf, ELF_TYPE, elf_bytes), (design, DESIGN_TYPE, 64))

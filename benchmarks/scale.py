@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 import random
-import shutil
 import sys
 import tempfile
 import time
@@ -24,8 +23,9 @@ HERE = Path(__file__).resolve().parent
 CHECKOUT = HERE.parent
 sys.path[:0] = [str(HERE), str(CHECKOUT / "tests" / "support")]
 
+from made_project import begin_project, made_models  # noqa: E402
+
 from elfkiln.io.canonical import canonical_json  # noqa: E402
-from elfkiln.models.catalogue import model_requirements  # noqa: E402
 from elfkiln.project import Project  # noqa: E402
 from elfkiln.store.artifacts import Artifact, Made, put_artifact  # noqa: E402
 from elfkiln.store.blobs import Store  # noqa: E402
@@ -37,28 +37,9 @@ ELF_BYTES = 2048
 PAGE = CHECKOUT / "docs" / "scale.md"
 BEGIN, END = "<!-- figures: begin (benchmarks/scale.py --write) -->", "<!-- figures: end -->"
 
-_TABLE = """\
-schema: elfkiln-roles/1
-model: {model}
-source: made by benchmarks/scale.py
-hidden: {h}
-intermediate: {i}
-layers: {{full: 2}}
-layout: b8
-decode: true
-rows:
-  - {{role: QKV, K: {h}, N: {q}, columns: 2}}
-  - {{role: QKV, K: {h}, N: {q2}, columns: 2}}
+_MORE_ROWS = """\
   - {{role: QKV, K: {h}, N: {q3}, columns: 2}}
-  - {{role: O, K: {h}, N: {h}, columns: 2}}
-  - {{role: O, K: {q}, N: {h}, columns: 2}}
   - {{role: O, K: {q2}, N: {h}, columns: 2}}
-  - {{role: G, K: {h}, N: {i}, columns: 2}}
-  - {{role: U, K: {h}, N: {i}, columns: 2}}
-  - {{role: D, K: {i}, N: {h}, columns: 2}}
-  - {{role: Z, K: {h}, N: {h}, columns: 2}}
-  - {{role: Z, K: {h}, N: {q}, columns: 2}}
-  - {{role: QA, K: {h}, N: {q}, columns: 2}}
 """
 
 
@@ -75,23 +56,15 @@ class Figure:
 
 def make_project(root: Path, models: int) -> tuple[Project, float]:
     """Make the project and return it with the seconds that storing its artifacts took."""
-    project, rng = Project(root), random.Random(7)
-    root.mkdir(parents=True)
-    for name in ("toolchain.lock", "generators", "templates", "kernels"):
-        place = CHECKOUT / name
-        (shutil.copytree if place.is_dir() else shutil.copy)(place, root / name)
+    project, rng = begin_project(root, checkout=CHECKOUT), random.Random(7)
     store = Store(project.store)
     entries: dict[str, Entry] = {}
     spent = 0.0
     # Waiting for the disk some 60,000 times measures the disk.
     os.fsync = lambda fd: None  # noqa: ARG005 as its own parameter is called
-    for number in range(models):
-        model, hidden = f"made-{number:04}", 256 * (number + 2)
-        (project.plans / model).mkdir(parents=True)
-        sizes = {"h": hidden, "i": 2 * hidden, "q": 3 * hidden, "q2": 3 * hidden + 256, "q3": 3 * hidden + 512}
-        (project.plans / model / "roles.yaml").write_text(_TABLE.format(model=model, **sizes))
+    for model, requirements in made_models(project, models, _MORE_ROWS):
         made: dict[str, Artifact] = {}
-        for need in model_requirements(project, model).requirements:
+        for need in requirements:
             assert need.name is not None
             shape = need.name.shape
             if shape not in made:
