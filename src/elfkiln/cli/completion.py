@@ -50,7 +50,7 @@ complete -c elfkiln -f -a '(__elfkiln_candidates)'
 """
 SCRIPTS: Mapping[str, str] = {"bash": BASH, "fish": FISH, "zsh": ZSH}
 # Keys whose values are files or folders, and those of few words.
-_PATH_KEYS = frozenset({"plan", "dir", "root", "kernels", "out", "wheels", "key", "policy"})
+_PATH_KEYS = frozenset({"plan", "dir", "root", "kernels", "out", "wheels", "key", "policy", "identity", "trust"})
 _CHOICES: Mapping[str, tuple[str, ...]] = {
     "target": tuple(TARGET_WORDS.split(" or ")),
     "layout": ("b8", "pb16i", "rm", "t2s"),

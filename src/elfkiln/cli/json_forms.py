@@ -464,7 +464,14 @@ FORMS: dict[str, tuple[Form, ...]] = {
                     "elf": "sha256",
                     "manifest": "sha256",
                     "attestations": [
-                        {"manifest": "sha256", "predicate_type": "text", "result": "text|null", "signatures": "count"}
+                        {
+                            "manifest": "sha256",
+                            "predicate_type": "text",
+                            "result": "text|null",
+                            "signatures": "count",
+                            "identity": "text|null",
+                            "issuer": "text|null",
+                        }
                     ],
                 }
             ],
@@ -477,6 +484,7 @@ FORMS: dict[str, tuple[Form, ...]] = {
     "keygen": ({"file": "text", "ed25519": "text"},),
     "sign": (
         {"names": "count", "signed": "count"},
+        {"names": "count", "signed": "count", "identity": "text", "issuer": "text"},
         {"path": "text", "lock": "sha256", "files": "count", "envelopes": "count"},
     ),
     "attestations": (
@@ -491,6 +499,9 @@ FORMS: dict[str, tuple[Form, ...]] = {
                         "predicate_type": "text",
                         "result": "text|null",
                         "signatures": "count",
+                        # What the certificate of a sigstore bundle says; a policy says whether it counts.
+                        "identity": "text|null",
+                        "issuer": "text|null",
                         "statement": {"*": "any"},
                     }
                 ],

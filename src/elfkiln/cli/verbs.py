@@ -307,12 +307,18 @@ VERBS: dict[str, Verb] = {
             | {
                 "dir": "a model folder: verify its files and sign kernels.lock.json, for an engine's policy",
                 "key": "the private key's file (default: the PEM in ELFKILN_SIGNING_KEY)",
+                "identity": "instead of a key: ambient, or a file with an OpenID Connect token (docs/trust.md)",
+                "trust": "with identity=: the client trust config of the sigstore that makes the bundles",
             }
             | ROOT,
             words=("NAME-OR-PATTERN",),
             optional_words=1,
         ),
-        ("sign model=bonsai2-27b key=ci.key", "sign dir=models/bonsai2-27b key=ci.key"),
+        (
+            "sign model=bonsai2-27b key=ci.key",
+            "sign model=bonsai2-27b identity=ambient trust=sigstore.json",
+            "sign dir=models/bonsai2-27b key=ci.key",
+        ),
     ),
     "attestations": Verb(
         "attestations",

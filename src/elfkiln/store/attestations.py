@@ -1,8 +1,8 @@
 """Attestations: in-toto statements about an ELF's digest, kept as OCI referrers of its artifact's manifest.
 
-A statement is stored as it is, or sealed in a DSSE envelope when somebody signed it. Both are manifests with a
-`subject`, so push, pull and other OCI tools carry them along. Nothing of a statement holds a time or a host name unless
-whoever makes it puts it there.
+A statement is stored as it is, or sealed in a DSSE envelope when a key signed it, or in a sigstore bundle when an
+identity did. All are manifests with a `subject`, so push, pull and other OCI tools carry them along. Nothing of a
+statement holds a time or a host name unless whoever makes it puts it there.
 """
 
 from __future__ import annotations
@@ -11,27 +11,48 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from elfkiln.errors import Differs, Refused
+from elfkiln.errors import Differs, Refused, refusal
 from elfkiln.io.canonical import canonical_json
 from elfkiln.io.strict_json import parse_strict_json
 from elfkiln.store.blobs import MANIFEST_TYPE, Descriptor, Store, descriptor_of, manifest_bytes, parse_digest
-from elfkiln.store.statement_types import ENVELOPE_TYPE, PAYLOAD_TYPE, STATEMENT_TYPE, attestation_ref
+from elfkiln.store.statement_types import (
+    ATTESTATION_TYPES,
+    BUNDLE_TYPE,
+    ENVELOPE_TYPE,
+    PAYLOAD_TYPE,
+    STATEMENT_TYPE,
+    attestation_ref,
+)
 
 if TYPE_CHECKING:
     from elfkiln.store.dsse import Envelope
+    from elfkiln.store.sigstore_bundle import SigstoreBundle
 
 EMPTY_CONFIG_TYPE = "application/vnd.oci.empty.v1+json"
 PREDICATE = "in-toto.io/predicate-type"
 """The annotation by which other tools tell what an attestation is about."""
+_BUNDLE_CONTENT = "dev.sigstore.bundle.content"
+_BUNDLE_PREDICATE = "dev.sigstore.bundle.predicateType"
 
 
 @dataclass(frozen=True, slots=True)
 class Attestation:
-    """One stored attestation: its manifest's digest, the statement, and the envelope when it was signed."""
+    """One stored attestation: its manifest's digest, the statement, and the envelope or bundle when it was signed."""
 
     manifest: str
     statement: Mapping[str, Any]
     envelope: Envelope | None
+    bundle: SigstoreBundle | None = None
+
+    @property
+    def signed(self) -> Envelope | SigstoreBundle | None:
+        """The statement as somebody signed it; None for a bare one."""
+        return self.envelope or self.bundle
+
+    @property
+    def signatures(self) -> int:
+        """How many signatures there are on it, whoever made them."""
+        return len(self.envelope.signatures) if self.envelope else int(self.bundle is not None)
 
     @property
     def predicate_type(self) -> str:
@@ -97,17 +118,32 @@ def attest_all(store: Store, manifest: str, texts: Sequence[bytes], *, signed: b
         return tuple(made.values())
 
 
+def attest_bundle(store: Store, manifest: str, data: bytes) -> str:
+    """Store a sigstore bundle as a referrer of an artifact's manifest, as cosign does; return the referrer's digest."""
+    with store.in_use():
+        made = _put(store, descriptor_of(store, manifest, MANIFEST_TYPE), [data], BUNDLE_TYPE)
+        store.name_manifests(made)
+        return next(iter(made.values()))
+
+
 def put_statements(
     store: Store, subject: Descriptor, texts: Sequence[bytes], *, signed: bool = False
 ) -> dict[str, str]:
     """Store statements about a manifest, without naming them: return the digest of each referrer by its ref name."""
-    kind = ENVELOPE_TYPE if signed else PAYLOAD_TYPE
+    return _put(store, subject, texts, ENVELOPE_TYPE if signed else PAYLOAD_TYPE)
+
+
+def _put(store: Store, subject: Descriptor, texts: Sequence[bytes], kind: str) -> dict[str, str]:
     empty_digest, *digests = store.add_all((b"{}", *texts))
     empty = descriptor_of(store, empty_digest, EMPTY_CONFIG_TYPE)
     manifests = []
     for data, digest in zip(texts, digests, strict=True):
-        body = _opened(data, "envelope").payload if signed else data
-        notes = {PREDICATE: parse_strict_json(body, "statement").get("predicateType", "")}
+        opened = _opened(data, kind, "attestation")
+        if opened is None:
+            raise refusal("attestation", expected="a bundle on a statement", found="one on a plain message")
+        notes = {PREDICATE: parse_strict_json(opened[2], "statement").get("predicateType", "")}
+        if kind == BUNDLE_TYPE:
+            notes |= {_BUNDLE_CONTENT: "dsse-envelope", _BUNDLE_PREDICATE: notes[PREDICATE]}
         manifests.append(manifest_bytes(kind, empty, (descriptor_of(store, digest, kind),), notes, subject))
     made = store.add_all(manifests)
     return {attestation_ref(subject.digest, digest): one for digest, one in zip(digests, made, strict=True)}
@@ -124,29 +160,45 @@ def attestations(store: Store, manifests: Iterable[str]) -> dict[str, tuple[Atte
         table = store.manifest(descriptor)
         subject = table.get("subject")
         digest = str(subject.get("digest", "")).removeprefix("sha256:") if isinstance(subject, dict) else ""
-        if digest in found and table.get("artifactType") in (PAYLOAD_TYPE, ENVELOPE_TYPE):
-            found[digest][descriptor.digest] = _read(store, descriptor, table)
+        if digest in found and table.get("artifactType") in ATTESTATION_TYPES:
+            one = _read(store, descriptor, table)
+            if one is not None:
+                found[digest][descriptor.digest] = one
     return {
         manifest: tuple(sorted(all_of.values(), key=lambda one: (one.predicate_type, one.manifest)))
         for manifest, all_of in found.items()
     }
 
 
-def _opened(data: bytes, where: str) -> Envelope:
-    # What is signed is met by few verbs, and the library for signatures costs more than they do.
-    from elfkiln.store.dsse import read_envelope
+def _opened(data: bytes, kind: str, where: str) -> tuple[Envelope | None, SigstoreBundle | None, bytes] | None:
+    """Return the envelope or bundle of an attestation and the statement's bytes; None for a bundle that states nothing.
 
-    return read_envelope(data, where)
+    What is signed is met by few verbs, and the library for signatures costs more than they do.
+    """
+    if kind == ENVELOPE_TYPE:
+        from elfkiln.store.dsse import read_envelope
+
+        envelope = read_envelope(data, where)
+        return envelope, None, envelope.payload
+    if kind == BUNDLE_TYPE:
+        from elfkiln.store.sigstore_bundle import read_bundle
+
+        bundle = read_bundle(data, where)
+        return None if bundle is None else (None, bundle, bundle.payload)
+    return None, None, data
 
 
-def _read(store: Store, descriptor: Descriptor, table: Mapping[str, Any]) -> Attestation:
+def _read(store: Store, descriptor: Descriptor, table: Mapping[str, Any]) -> Attestation | None:
     where = f"attestation sha256:{descriptor.digest}"
     try:
         data = store.read(parse_digest(table["layers"][0]["digest"]))
-        envelope = _opened(data, where) if table["artifactType"] == ENVELOPE_TYPE else None
-        content = parse_strict_json(envelope.payload if envelope else data, where)
+        opened = _opened(data, table["artifactType"], where)
+        if opened is None:
+            return None
+        envelope, bundle, body = opened
+        content = parse_strict_json(body, where)
     except (KeyError, IndexError, TypeError, Refused) as error:
         raise Differs(f"{where}: cannot be read ({error}); remove it or take it anew") from error
     if not isinstance(content, dict):
         raise Differs(f"{where}: expected a statement, found something else")
-    return Attestation(descriptor.digest, content, envelope)
+    return Attestation(descriptor.digest, content, envelope, bundle)

@@ -74,7 +74,7 @@ def read_envelope(data: bytes, where: str) -> Envelope:
     if len(items) > MOST_SIGNATURES:
         raise top["signatures"].refuse(f"at most {MOST_SIGNATURES} signatures", f"{len(items)} of them")
     hints = tuple(item["keyid"].raw for item in items if isinstance(item["keyid"].raw, str))
-    return Envelope(_base64(top["payload"]), tuple(_base64(item["sig"]) for item in items), hints)
+    return Envelope(base64_of(top["payload"]), tuple(base64_of(item["sig"]) for item in items), hints)
 
 
 def signers(envelope: Envelope, keys: Mapping[str, Ed25519PublicKey]) -> frozenset[str]:
@@ -102,7 +102,7 @@ def _verifies(key: Ed25519PublicKey, signature: bytes, signed: bytes) -> bool:
     return True
 
 
-def _base64(value: Value) -> bytes:
+def base64_of(value: Value) -> bytes:
     """Return what base64 says; DSSE allows the plain alphabet and the one for file names, one of them at a time."""
     text = value.text(empty=True)
     if ("-" in text or "_" in text) and ("+" in text or "/" in text):

@@ -13,7 +13,7 @@ from elfkiln.io.reading import read_bytes
 from elfkiln.io.strict_json import parse_strict_json
 from elfkiln.store.artifacts import ARTIFACT_TYPE, RECORD_ARTIFACT_TYPE, log_ref, recipe_ref
 from elfkiln.store.blobs import MANIFEST_TYPE, REF_NAME, Descriptor, Store, manifest_ref, referrer_ref
-from elfkiln.store.statement_types import ENVELOPE_TYPE, PAYLOAD_TYPE, attestation_ref
+from elfkiln.store.statement_types import ATTESTATION_TYPES, attestation_ref
 
 TOOLCHAIN_TYPE = "application/vnd.elfkiln.toolchain.v1"
 """The artifact type of a mirrored toolchain, whose config is the pin."""
@@ -76,7 +76,7 @@ def _ref_of(digest: str, table: Value, recipes: dict[str, str]) -> str:
         return toolchain_ref(_digest(table["config"]))
     if subject.absent:
         return manifest_ref(digest)
-    if kind in (PAYLOAD_TYPE, ENVELOPE_TYPE) and _is_table(subject):
+    if kind in ATTESTATION_TYPES and _is_table(subject):
         with contextlib.suppress(Refused):
             return attestation_ref(_digest(subject), _digest(table["layers"].items()[0]))
     about = recipes.get(str(subject.raw.get("digest", "")).removeprefix("sha256:")) if _is_table(subject) else None

@@ -1,30 +1,39 @@
-"""Policies: which keys vouch for what, how many are needed, and until when.
+"""Policies: which keys and identities vouch for what, how many are needed, and until when.
 
     {"schema": "elfkiln-policy/1",
      "keys":  [{"name": "ci", "ed25519": "<base64 of 32 bytes>", "roles": ["builder"],
                 "expires": "2027-06-30T00:00:00Z"}],
+     "identities": [{"name": "release", "identity": "build@example.com", "issuer": "https://accounts.example.com",
+                     "roles": ["builder"], "expires": "2027-06-30T00:00:00Z",
+                     "trusted_root": {"file": "trusted_root.json", "sha256": "<64 hex digits>"}}],
      "rules": [{"target": "npu2", "predicate": "https://slsa.dev/provenance/v1", "role": "builder", "threshold": 1}]}
 
 Every rule of a target must be met by each digest. What no rule speaks of is not trusted; a field that is not known is
-refused, since a misspelt one must not weaken a policy. `client/elfkiln.h` reads the same file by the same rules.
+refused, since a misspelt one must not weaken a policy. `client/elfkiln.h` reads the same file by the same rules, but
+for `identities`: it verifies keys alone, and refuses a policy that has them.
 """
 
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from elfkiln.errors import Differs, Refused
+from elfkiln.errors import Differs, Refused, brief
 from elfkiln.io.checked import Value
 from elfkiln.io.strict_json import parse_strict_json, read_strict_json
 from elfkiln.store.dsse import Envelope, key_id, signers
+from elfkiln.store.sigstore_bundle import Identity, SigstoreBundle
 from elfkiln.store.statement_types import STATEMENT_TYPE, SUMMARY, TEST_RESULT
+
+if TYPE_CHECKING:
+    from elfkiln.store.sigstore_verifier import BundleVerifier
 
 SCHEMA = "elfkiln-policy/1"
 _MOST_BYTES = 1 << 20
@@ -46,8 +55,33 @@ class PolicyKey:
 
 
 @dataclass(frozen=True, slots=True)
+class PolicyIdentity:
+    """An identity that a policy knows: its name for people, who it is, as a key has them roles and time, and by what.
+
+    `pattern` is the identity itself, or where `*` stands for letters but `/` and `@`. `verifier` has the trusted root.
+    """
+
+    name: str
+    pattern: str
+    issuer: str
+    roles: tuple[str, ...]
+    expires: datetime
+    verifier: BundleVerifier
+    is_pattern: bool = False
+
+    def fits(self, who: Identity) -> bool:
+        """Whether somebody is this identity; a pattern must fit from the first letter to the last."""
+        if who.issuer != self.issuer:
+            return False
+        if not self.is_pattern:
+            return who.name == self.pattern
+        parts = (re.escape(part) for part in self.pattern.split("*"))
+        return re.fullmatch("[^/@]+".join(parts), who.name) is not None
+
+
+@dataclass(frozen=True, slots=True)
 class Rule:
-    """For a target, `threshold` keys of a role must have signed a statement with this predicate type."""
+    """For a target, `threshold` of a role must have signed a statement with this predicate type."""
 
     target: str
     predicate: str
@@ -57,26 +91,33 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Keys and rules of one policy file."""
+    """Keys, identities and rules of one policy file."""
 
     where: str
     keys: tuple[PolicyKey, ...]
     rules: tuple[Rule, ...]
+    identities: tuple[PolicyIdentity, ...] = ()
+
+    @property
+    def voters(self) -> tuple[PolicyKey | PolicyIdentity, ...]:
+        """All who may vouch for something, each with a name of its own."""
+        return (*self.keys, *self.identities)
 
     def require(
         self,
         target: str,
         digest: str,
-        envelopes: Iterable[Envelope],
+        envelopes: Iterable[Envelope | SigstoreBundle],
         now: datetime,
         what: str,
         *,
         no_failures: bool = False,
     ) -> None:
-        """Raise `Differs` unless every rule of the target is met for a digest by these envelopes.
+        """Raise `Differs` unless every rule of the target is met for a digest by these envelopes and bundles.
 
         `what` names the thing in messages. The line says which rule is not met, and why each signature that is there
         does not count: another key, a key of another role, an expired one, another digest, a result that is bad.
+        A bundle is verified by the trusted roots that the policy names, without network.
         With `no_failures` a test result that is FAILED, signed by a key of the role, is not outweighed by others; an
         installed set's signatures (`client/elfkiln.h` reads them too) are judged without.
         """
@@ -95,31 +136,31 @@ class Policy:
             if len(good) < rule.threshold:
                 raise Differs(f"{what}: {self._why(rule, good, seen, now)}")
 
+    def _able(self, rule: Rule, now: datetime) -> set[str]:
+        """Return the names of the keys and identities that may vouch for a rule now."""
+        return {one.name for one in self.voters if rule.role in one.roles and now < one.expires}
+
     def _voters(self, rule: Rule, seen: list[_Seen], now: datetime) -> set[str]:
-        able = {key.name for key in self.keys if rule.role in key.roles and now < key.expires}
+        able = self._able(rule, now)
         return {
             name
             for one in seen
             if one.problem is None and one.predicate == rule.predicate
-            for name in one.signers
-            if name in able
+            for name in one.counted(able)
         }
 
     def _adverse(self, rule: Rule, seen: list[_Seen], now: datetime) -> set[str]:
-        """Return the keys that could meet a rule and say the opposite: a check that passed hides none that failed."""
-        able = {key.name for key in self.keys if rule.role in key.roles and now < key.expires}
-        return {name for one in seen if one.failed and one.predicate == rule.predicate for name in one.signers & able}
+        """Return who could meet a rule and says the opposite: a check that passed hides none that failed."""
+        able = self._able(rule, now)
+        return {name for one in seen if one.failed and one.predicate == rule.predicate for name in one.counted(able)}
 
-    def _look(self, envelope: Envelope, digest: str) -> _Seen:
-        who = signers(envelope, {key.name: key.key for key in self.keys})
-        if not who:
-            named = sorted(key.name for key in self.keys if key_id(key.key) in envelope.hints)
-            if named:
-                what = f"names {', '.join(named)} and does not fit: statement or signature was changed"
-                return _Seen(who, "", f"a signature that {what}")
-            return _Seen(who, "", "signed by no key of the policy")
+    def _look(self, signed: Envelope | SigstoreBundle, digest: str) -> _Seen:
+        who, problem = self._whose(signed) if isinstance(signed, SigstoreBundle) else self._keys_of(signed)
+        single = isinstance(signed, SigstoreBundle)
+        if problem is not None:
+            return _Seen((), "", problem)
         try:
-            table = parse_strict_json(envelope.payload, "statement")
+            table = parse_strict_json(signed.payload, "statement")
         except Refused as refused:
             return _Seen(who, "", f"not a statement ({refused})")
         if not isinstance(table, dict) or table.get("_type") != STATEMENT_TYPE:
@@ -128,8 +169,46 @@ class Policy:
         if digest not in _subjects(table):
             return _Seen(who, kind, "about another digest")
         if not _favourable(kind, table.get("predicate")):
-            return _Seen(who, kind, "its result is not PASSED", failed=_failed(kind, table.get("predicate")))
-        return _Seen(who, kind, None)
+            return _Seen(who, kind, "its result is not PASSED", _failed(kind, table.get("predicate")), single)
+        return _Seen(who, kind, None, single=single)
+
+    def _keys_of(self, envelope: Envelope) -> tuple[tuple[str, ...], str | None]:
+        """Return the names of the keys that signed an envelope, or why it counts for nothing."""
+        who = signers(envelope, {key.name: key.key for key in self.keys})
+        if who:
+            return tuple(sorted(who)), None
+        named = sorted(key.name for key in self.keys if key_id(key.key) in envelope.hints)
+        if named:
+            return (), (
+                f"a signature that names {', '.join(named)} and does not fit: statement or signature was changed"
+            )
+        return (), "signed by no key of the policy"
+
+    def _whose(self, bundle: SigstoreBundle) -> tuple[tuple[str, ...], str | None]:
+        """Return the names of the identities that a bundle's signer is, or why it counts for nothing."""
+        claimed = f"a sigstore bundle of {brief(bundle.claimed, 300)}"
+        if not self.identities:
+            return (), f"{claimed}, and the policy has no identities"
+        who: dict[BundleVerifier, Identity] = {}
+        problems = []
+        for verifier in dict.fromkeys(one.verifier for one in self.identities):
+            try:
+                who[verifier] = verifier.signer(bundle)
+            except Differs as differs:
+                problems.append(str(differs))
+        if not who:
+            return (), f"{claimed}: {'; '.join(problems)}"
+        names = [one.name for one in self.identities if one.verifier in who and one.fits(who[one.verifier])]
+        if names:
+            return tuple(names), None
+        others = [
+            one.issuer
+            for one in self.identities
+            if one.verifier in who and one.fits(Identity(who[one.verifier].name, one.issuer))
+        ]
+        if others:
+            return (), f"{claimed}: another issuer than the policy's {brief(', '.join(dict.fromkeys(others)), 300)}"
+        return (), f"{claimed}, who is not one of the policy's identities"
 
     def _why(self, rule: Rule, good: set[str], seen: list[_Seen], now: datetime) -> str:
         need = f"{rule.threshold} of role {rule.role}"
@@ -137,46 +216,71 @@ class Policy:
         if not seen:
             return f"{line}: it has no signed statement"
         reasons = []
-        keys = {key.name: key for key in self.keys}
+        able = self._able(rule, now)
+        expires = {one.name: one.expires for one in self.voters}
         for one in seen:
-            who = ", ".join(sorted(one.signers))
+            who = ", ".join(one.signers)
             if one.problem is not None:
                 reasons.append(f"{who}: {one.problem}" if who else one.problem)
             elif one.predicate != rule.predicate:
                 reasons.append(f"{who}: a statement of type {one.predicate}")
-            else:
-                for name in sorted(one.signers - good):
-                    expired = now >= keys[name].expires
+            elif not one.counted(able):
+                for name in one.signers:
+                    expired = now >= expires[name]
                     reasons.append(f"{name}: {'expired' if expired else f'not of role {rule.role}'}")
         return f"{line}: {'; '.join(dict.fromkeys(reasons)) or 'too few'}"
 
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """What a policy sees in an envelope: who signed, the predicate's type, why it does not count (None: it may)."""
+    """What a policy sees in an envelope: who signed, the predicate's type, why it does not count (None: it may).
 
-    signers: frozenset[str]
+    A bundle has one signature, so its signer counts for a `single` name, however many identities of the policy he is.
+    """
+
+    signers: tuple[str, ...]
     predicate: str
     problem: str | None
     failed: bool = False
+    single: bool = False
+
+    def counted(self, able: set[str]) -> tuple[str, ...]:
+        """Return the signers among those that may vouch; of a bundle the first alone, so that nobody counts twice."""
+        found = tuple(name for name in self.signers if name in able)
+        return found[:1] if self.single else found
 
 
 def read_policy(path: Path) -> Policy:
-    """Return the policy of a file; raises `Refused` naming the field that does not fit."""
-    return parse_policy(read_strict_json(path, limit=_MOST_BYTES), str(path))
+    """Return the policy of a file; raises `Refused` naming the field that does not fit.
+
+    The trusted roots it names are read too, relative to its folder.
+    """
+    return parse_policy(read_strict_json(path, limit=_MOST_BYTES), str(path), path.parent)
 
 
-def parse_policy(raw: Any, where: str) -> Policy:
-    """Return the policy that a parsed JSON value says, as `read_policy` does."""
+def parse_policy(raw: Any, where: str, folder: Path = Path()) -> Policy:
+    """Return the policy that a parsed JSON value says, as `read_policy` does; `folder` is where its files are."""
     top = Value(raw, where)
-    top.table(("schema", "keys", "rules"))
+    top.table(("schema", "keys", "identities", "rules"), optional=("keys", "identities"))
     top["schema"].choice((SCHEMA,))
-    keys = tuple(_key(item) for item in _some(top["keys"]))
+    # One of both must be there; where it is an old policy without keys, that is said.
+    keyless = top["keys"].absent and not top["identities"].absent
+    keys = () if keyless else tuple(_key(item) for item in _some(top["keys"]))
+    verifiers: dict[tuple[Path, str | None], BundleVerifier] = {}
+    listed = [] if top["identities"].absent else _some(top["identities"])
+    found = tuple(_identity(item, folder, verifiers) for item in listed)
     for number, key in enumerate(keys):
         if any(key.name == other.name or key.key == other.key for other in keys[:number]):
             raise top["keys"].refuse("each key with a name of its own", f"{key.name} again")
-    rules = tuple(_rule(item, keys) for item in _some(top["rules"]))
-    return Policy(where, keys, rules)
+    for number, one in enumerate(found):
+        same = any((one.pattern, one.issuer) == (other.pattern, other.issuer) for other in found[:number])
+        if same or one.name in {*(key.name for key in keys), *(other.name for other in found[:number])}:
+            raise top["identities"].refuse("each identity once, with a name of its own", f"{one.name} again")
+    # Whoever is an identity and fits a pattern, too, is counted as the former.
+    identities = tuple(sorted(found, key=lambda one: one.is_pattern))
+    voters: tuple[PolicyKey | PolicyIdentity, ...] = (*keys, *identities)
+    rules = tuple(_rule(item, voters) for item in _some(top["rules"]))
+    return Policy(where, keys, rules, identities)
 
 
 def _some(value: Value) -> list[Value]:
@@ -204,6 +308,41 @@ def _key(value: Value) -> PolicyKey:
     return PolicyKey(value["name"].text(), key, roles, _time(value["expires"]))
 
 
+def _identity(value: Value, folder: Path, verifiers: dict[tuple[Path, str | None], BundleVerifier]) -> PolicyIdentity:
+    """Read an identity; those of one trusted root share its verifier."""
+    fields = ("name", "identity", "identity_pattern", "issuer", "roles", "expires", "trusted_root")
+    value.table(fields, optional=("identity", "identity_pattern"))
+    is_pattern = value["identity"].absent
+    if not is_pattern and not value["identity_pattern"].absent:
+        raise value.refuse("identity or identity_pattern", "both")
+    who = value["identity_pattern" if is_pattern else "identity"]
+    pattern = who.text()
+    if is_pattern != ("*" in pattern):
+        raise who.refuse("a pattern with a *" if is_pattern else "an identity letter by letter; identity_pattern has *")
+    if not pattern.strip("*/@:."):
+        raise who.refuse("an identity, or a pattern that says more than *")
+    roles = value["roles"].texts()
+    if not roles:
+        raise value["roles"].refuse("a list of roles that is not empty")
+    name, issuer, expires = value["name"].text(), value["issuer"].text(), _time(value["expires"])
+    return PolicyIdentity(
+        name, pattern, issuer, roles, expires, _root(value["trusted_root"], folder, verifiers), is_pattern
+    )
+
+
+def _root(value: Value, folder: Path, verifiers: dict[tuple[Path, str | None], BundleVerifier]) -> BundleVerifier:
+    from elfkiln.store.sigstore_verifier import BundleVerifier, need_sigstore, read_root
+
+    value.table(("file", "sha256"), optional=("sha256",))
+    need_sigstore(value.place)
+    path = folder / value["file"].text()
+    digest = None if value["sha256"].absent else value["sha256"].digest()
+    key = (path, digest)
+    if key not in verifiers:
+        verifiers[key] = BundleVerifier(read_root(path, digest), str(path))
+    return verifiers[key]
+
+
 def _is_sound(raw: bytes) -> bool:
     """Whether 32 bytes are a point of the curve, in its one spelling, whose order does not divide 8.
 
@@ -218,10 +357,10 @@ def _is_sound(raw: bytes) -> bool:
     return pow(x_squared, (_P - 1) // 2, _P) == 1 and (x_squared != 0 or not odd)
 
 
-def _rule(value: Value, keys: tuple[PolicyKey, ...]) -> Rule:
+def _rule(value: Value, voters: tuple[PolicyKey | PolicyIdentity, ...]) -> Rule:
     value.table(("target", "predicate", "role", "threshold"))
     role = value["role"].text()
-    able = sum(role in key.roles for key in keys)
+    able = sum(role in one.roles for one in voters)
     if not able:
         raise value["role"].refuse("a role that a key of the policy has", role)
     threshold = value["threshold"].whole(least=1, most=able)

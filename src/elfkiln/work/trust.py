@@ -1,7 +1,7 @@
 """Who says what about an artifact: provenance, signatures, and policies that ask for them.
 
 A statement is about an ELF's digest. `sign` seals what the store has to say about names (their provenance, and the
-results of verify and other checks) with a key; `require_signed` holds names against a policy.
+results of verify and other checks) with a key, `sign_as` as an identity; `require_signed` holds names against a policy.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from elfkiln.errors import Differs
+from elfkiln.errors import Differs, one_line
 from elfkiln.io.canonical import canonical_json
 from elfkiln.io.strict_json import parse_strict_json
 from elfkiln.project import Project
 from elfkiln.store.artifacts import artifact_of
-from elfkiln.store.attestations import Attestation, attest, attestations
+from elfkiln.store.attestations import Attestation, attest, attest_bundle, attestations
 from elfkiln.store.blobs import MANIFEST_TYPE, Descriptor, Store
 from elfkiln.store.dsse import seal
 from elfkiln.store.model_index import ModelIndex
@@ -31,6 +31,9 @@ from elfkiln.store.toolchain_lock import read_lock
 from elfkiln.work.asked import Asked, asked_by_model
 from elfkiln.work.gaps import CheckReport, Gap
 from elfkiln.work.lookup import Found, lookup_set
+
+if TYPE_CHECKING:
+    from elfkiln.store.sigstore_signer import IdentitySigner
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +55,9 @@ class Said:
                     "manifest": f"sha256:{one.manifest}",
                     "predicate_type": one.predicate_type,
                     "result": one.result or None,
-                    "signatures": len(one.envelope.signatures) if one.envelope else 0,
+                    "signatures": one.signatures,
+                    "identity": one.bundle.claimed.name if one.bundle else None,
+                    "issuer": one.bundle.claimed.issuer if one.bundle else None,
                     "statement": dict(one.statement),
                 }
                 for one in self.attestations
@@ -70,7 +75,9 @@ class Said:
         """Return the lines for a person."""
         lines = [f"{self.key}  sha256:{self.entry.elf}"]
         for one in self.attestations:
-            signed = f"{len(one.envelope.signatures)} signatures" if one.envelope else "not signed"
+            signed = f"{one.signatures} signatures" if one.envelope else "not signed"
+            if one.bundle:
+                signed = f"sigstore bundle of {one_line(one.bundle.claimed)}"
             result = f" {one.result}" if one.result else ""
             result += f" ({one.tool})" if one.tool else ""
             lines.append(f"  {one.predicate_type}{result}, {signed}, sha256:{one.manifest}")
@@ -130,9 +137,30 @@ def sign(project: Project, rows: Iterable[Found], key: Ed25519PrivateKey) -> int
     for manifest, all_of in sorted(attestations(store, {entry.manifest for entry in found}).items()):
         sealed = {attestation.manifest for attestation in all_of if attestation.envelope is not None}
         for one in all_of:
-            if one.envelope is None:
+            if one.signed is None:
                 digest = attest(store, manifest, seal(canonical_json(dict(one.statement)), [key]), signed=True)
                 made += digest not in sealed
+    return made
+
+
+def sign_as(project: Project, rows: Iterable[Found], signer: IdentitySigner) -> int:
+    """Have every unsigned statement about some names signed as an identity, as `sign` does; return how many.
+
+    What the same identity signed before is not signed again, so a run that was cut short goes on where it stopped.
+    Raises `Differs` for a name that is not registered, and when a service fails; what was signed until then stays.
+    """
+    found = [_entry_of(row) for row in rows]
+    store = Store(project.store)
+    attest_provenance(store, found)
+    made = 0
+    for manifest, all_of in sorted(attestations(store, {entry.manifest for entry in found}).items()):
+        bundles = [one.bundle for one in all_of if one.bundle is not None]
+        for one in all_of:
+            if one.signed is None:
+                payload = canonical_json(dict(one.statement))
+                if not any(bundle.payload == payload and signer.made(bundle) for bundle in bundles):
+                    attest_bundle(store, manifest, signer.seal(payload))
+                    made += 1
     return made
 
 
@@ -148,7 +176,7 @@ def untrusted(
     moment = now or datetime.now(UTC)
     why = {}
     for key, entry in found:
-        envelopes = [one.envelope for one in known[entry.manifest] if one.envelope is not None]
+        envelopes = [one.signed for one in known[entry.manifest] if one.signed is not None]
         try:
             policy.require(target, entry.elf, envelopes, moment, key, no_failures=True)
         except Differs as differs:
