@@ -3070,6 +3070,12 @@ static int ek_read_policy(const ek_reader *reader, const char *target, ek_policy
     const ek_document *document = reader->document;
     uint32_t keys, rules, node, at, i, j, ours = 0;
     memset(policy, 0, sizeof *policy);
+    node = ek_member_of(document, 0, "identities");
+    if (node != UINT32_MAX) {
+        /* Leaving them out would lower what the policy asks for: a rule of theirs, a result of theirs that is bad. */
+        return ek_refuse_field(reader, "identities", "",
+                               "a policy of keys alone, as the client does not verify sigstore identities", node);
+    }
     if (!ek_only(reader, "", UINT32_MAX, 0, allowed)) {
         return 0;
     }

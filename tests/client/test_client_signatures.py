@@ -348,6 +348,15 @@ def test_a_policy_is_read_to_the_letter(client_folder, opened, tmp_path, case):
     assert text.startswith(f"{tmp_path / 'policy.json'}: ")
 
 
+def test_a_policy_with_identities_is_refused_in_words_of_its_own(client_folder, opened, tmp_path):
+    """The client verifies keys alone. What an identity would have to say is never left out in silence."""
+    write_signatures(client_folder, sign(client_folder, "ci"))
+    for identities in ([], [{"name": "release"}], None):
+        word, text, _ = opened(POLICY | {"identities": identities})
+        assert word == "bad policy"
+        assert text.startswith(f"{tmp_path / 'policy.json'}: identities: expected a policy of keys alone, as the ")
+
+
 def test_the_point_that_is_none_is_none():
     assert ed.decode(b"\2" + bytes(31)) is None
     assert ed.decode(b"\1" + bytes(31)) == ed.NEUTRAL

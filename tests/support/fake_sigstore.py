@@ -55,9 +55,7 @@ def pae(payload: bytes, kind: str = IN_TOTO) -> bytes:
 
 def spki(key: ec.EllipticCurvePrivateKey) -> bytes:
     """Return a public key as logs and roots have it: DER of SubjectPublicKeyInfo."""
-    return key.public_key().public_bytes(
-        serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
-    )
+    return key.public_key().public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
 
 
 def leaf_hash(data: bytes) -> bytes:
@@ -93,7 +91,9 @@ class FakeSigstore:
     def __init__(self, name: str = "tests") -> None:
         self.name = name
         self.now: datetime.datetime | None = None
-        self.root_key, self.ca_key, self.ct_key, self.log_key = (ec.generate_private_key(ec.SECP256R1()) for _ in "abcd")
+        self.root_key, self.ca_key, self.ct_key, self.log_key = (
+            ec.generate_private_key(ec.SECP256R1()) for _ in "abcd"
+        )
         self.root = self._authority("root", self.root_key, None)
         self.ca = self._authority("intermediate", self.ca_key, self.root)
         # Entries by others before ours, so that proofs have hashes in them.
@@ -375,9 +375,7 @@ class FakeSigstore:
             return {"signedCertificateEmbeddedSct": {"chain": {"certificates": pems}}}
         assert path == "/api/v1/log/entries", path
         proposed = body["spec"]["proposedContent"]
-        entry = self.enter(
-            self.dsse_body(json.loads(proposed["envelope"]), base64.b64decode(proposed["verifiers"][0]))
-        )
+        entry = self.enter(self.dsse_body(json.loads(proposed["envelope"]), base64.b64decode(proposed["verifiers"][0])))
         proof = entry["inclusionProof"]
         return {
             "24296fb24b8ad77a": {

@@ -17,6 +17,7 @@ PACKAGES = {
     "bwrap": "bubblewrap",
     "faketime": "faketime",
     "chromium": "chromium",
+    "openssl": "openssl",
 }
 
 
@@ -28,12 +29,12 @@ def need_program(name: str) -> str:
     return found
 
 
-def need_package(name: str) -> ModuleType:
-    """Import and return a package of requirements-remote.txt; without it the test is skipped, or fails on CI."""
+def need_package(name: str, requirements: str = "requirements-remote.txt") -> ModuleType:
+    """Import and return a package of an extra; without it the test is skipped, or fails on CI."""
     try:
         return importlib.import_module(name)
     except ImportError:
-        return _do_without(f"{name} is not installed (requirements-remote.txt)")
+        return _do_without(f"{name} is not installed ({requirements})")
 
 
 def _do_without(text: str) -> NoReturn:
