@@ -28,6 +28,15 @@ def unwaiting():
         yield
 
 
+@pytest.fixture(scope="session")
+def shared_folder(tmp_path_factory):
+    """A folder that all workers of this run share."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "shared"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
 @pytest.fixture
 def project(tmp_path):
     """A fresh project with the model `tiny`."""
@@ -49,11 +58,13 @@ def simulator(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def client_programs(tmp_path_factory):
-    """The C programs around client/elfkiln.h, each built once in a session."""
+def client_programs(shared_folder):
+    """The C programs around client/elfkiln.h, each built once in a run."""
     from client_programs import Programs
 
-    return Programs(tmp_path_factory.mktemp("client"))
+    folder = shared_folder / "client"
+    folder.mkdir(exist_ok=True)
+    return Programs(folder)
 
 
 @pytest.fixture(scope="session")

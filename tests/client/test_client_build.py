@@ -10,7 +10,7 @@ import sys
 import pytest
 from elftools.elf.elffile import ELFFile
 
-from client_programs import ANY_MACHINE, CLIENT, SOURCES, TRAPS
+from client_programs import ANY_MACHINE, CLIENT, LINK, SOURCES, TRAPS
 from client_sets import (
     PATHS,
     QKV,
@@ -57,7 +57,7 @@ def test_declarations_and_implementation_in_files_of_their_own(client_programs, 
     made = [client_programs.compile(path, tmp_path / f"{path.stem}.o", cxx=cxx) for path in (user, whole)]
     other = client_programs.compile(whole, tmp_path / "other.o", cxx=not cxx)
     for objects in (made, [made[0], other]):
-        assert client_programs.run_zig("cc", *ANY_MACHINE, *objects, "-o", tmp_path / "program")[0] == 0
+        assert client_programs.run_zig("cc", *ANY_MACHINE, *LINK, *objects, "-o", tmp_path / "program")[0] == 0
         assert run(tmp_path / "program") == (0, "shadowed\n", "")
 
 
@@ -204,7 +204,7 @@ def test_the_fuzzer_finds_a_fault_that_is_planted(client_programs, tmp_path, fau
     (tmp_path / "checks").mkdir()
     (tmp_path / "elfkiln.h").write_text(text.replace(old, new))
     (tmp_path / "checks" / "fuzz.c").write_text((CLIENT / "checks" / "fuzz.c").read_text())
-    options = ("-std=c11", *ANY_MACHINE, *TRAPS, "-o", tmp_path / "fuzz")
+    options = ("-std=c11", *ANY_MACHINE, *TRAPS, "-O0", "--rtlib=none", "-o", tmp_path / "fuzz")
     code, said = client_programs.run_zig("cc", *options, tmp_path / "checks" / "fuzz.c")
     assert code == 0, said
     code, _, errors = run(tmp_path / "fuzz", 100_000, 1)

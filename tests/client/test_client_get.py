@@ -53,7 +53,7 @@ def test_c_and_cxx_give_the_same_rows(client_programs, probe, client_folder):
     from client_programs import SOURCES, Probe
 
     cxx = Probe(client_programs.build(SOURCES / "probe.c", cxx=True))
-    plain = Probe(client_programs.build(SOURCES / "probe.c"))
+    plain = Probe(client_programs.build(SOURCES / "probe.c", "-O2"))
     (client_folder / PATHS[3]).unlink()
     names = [path.rpartition("/")[2] for path in PATHS]
     rows = [one.rows(*names, dir=client_folder, target="sim") for one in (probe, cxx, plain)]

@@ -24,32 +24,35 @@ def venv(tmp_path_factory):
     return root
 
 
-ELSEWHERE = {
-    "nothing said": ({}, ""),
-    "PIP_USER": ({"PIP_USER": "1"}, ""),
-    "PIP_TARGET": ({"PIP_TARGET": "{elsewhere}"}, ""),
-    "PIP_PREFIX": ({"PIP_PREFIX": "{elsewhere}"}, ""),
-    "PIP_ROOT": ({"PIP_ROOT": "{elsewhere}"}, ""),
-    "user in a file": ({}, "[install]\nuser = true\n"),
-    "target in a file": ({}, "[global]\ntarget = {elsewhere}\n"),
-    "prefix in a file": ({}, "[install]\nprefix = {elsewhere}\n"),
-    "root in a file": ({}, "[install]\nroot = {elsewhere}\n"),
-    "PIP_REQUIRE_HASHES": ({"PIP_REQUIRE_HASHES": "1"}, ""),
-    "a constraint": ({}, "[global]\nconstraint = {elsewhere}/none.txt\n"),
-    "PYTHONPATH": ({"PYTHONPATH": "{elsewhere}", "PYTHONUSERBASE": "{elsewhere}"}, ""),
-    "PIP_DRY_RUN": ({"PIP_DRY_RUN": "1"}, ""),
+VARIABLES = {
+    "PIP_USER": "1",
+    "PIP_TARGET": "{elsewhere}",
+    "PIP_PREFIX": "{elsewhere}",
+    "PIP_ROOT": "{elsewhere}",
+    "PIP_REQUIRE_HASHES": "1",
+    "PIP_DRY_RUN": "1",
+    "PYTHONPATH": "{elsewhere}",
+    "PYTHONUSERBASE": "{elsewhere}",
+}
+FILE = (
+    "[global]\nno-index = true\ntarget = {elsewhere}\nprefix = {elsewhere}\nroot = {elsewhere}\n"
+    "constraint = {elsewhere}/none.txt\n[install]\nuser = true\n"
+)
+# Each of them alone would install elsewhere or nothing, or end pip with an error: so would one that is not dropped.
+SETTINGS = {
+    "nothing said": ({}, "[global]\nno-index = true\n"),
+    "variables": (VARIABLES, "[global]\nno-index = true\n"),
+    "a file": ({}, FILE),
 }
 
 
-@pytest.mark.parametrize("said", ELSEWHERE)
+@pytest.mark.parametrize("said", SETTINGS)
 def test_it_installs_here_whatever_the_settings_say(venv, tmp_path, said):
     elsewhere = tmp_path / "elsewhere"
-    variables, text = ELSEWHERE[said]
+    variables, text = SETTINGS[said]
     config = tmp_path / "home" / ".config" / "pip" / "pip.conf"
     config.parent.mkdir(parents=True)
-    config.write_text(
-        f"[global]\nno-index = true\n{text}".replace("{elsewhere}", str(elsewhere)).replace("true\n[global]", "true")
-    )
+    config.write_text(text.replace("{elsewhere}", str(elsewhere)))
     environment = {
         "PATH": os.environ["PATH"],
         "HOME": str(tmp_path / "home"),
@@ -71,6 +74,11 @@ def test_it_installs_here_whatever_the_settings_say(venv, tmp_path, said):
         assert bool(found) == (words[0] == "install")
         assert not elsewhere.exists()
     assert list((tmp_path / "home").rglob("tinydep*")) == []
+
+
+@pytest.mark.parametrize("name", VARIABLES)
+def test_each_variable_of_elsewhere_is_dropped(name):
+    assert name not in pip_environment({name: "1"}, "")
 
 
 def test_where_packages_come_from_is_kept():

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import struct
 import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from filelock import FileLock
 
 from elfkiln.store.toolchain_lock import read_lock
 from elfkiln.targets.sim.zig_toolchain import SimToolchain
@@ -20,11 +23,13 @@ WARNINGS = ("-Wall", "-Wextra", "-Werror", "-pedantic", "-Wshadow", "-Wconversio
 ANY_MACHINE = ("-target", "x86_64-linux-gnu", "-mcpu=x86_64")
 # A fault ends the program by a trap: zig's own library of messages takes half a minute to build.
 TRAPS = ("-fsanitize=undefined", "-fsanitize-trap=undefined", "-O1")
+# zig links that library and one of long arithmetic into whatever does not refuse them, and builds them first.
+LINK = ("-fno-sanitize=undefined", "--rtlib=none")
 
 
 @dataclass
 class Programs:
-    """Compiles below `root`, each program once."""
+    """Compiles below `root`, each program once, however many processes share the folder."""
 
     root: Path
     zig: Path = field(init=False)
@@ -35,7 +40,7 @@ class Programs:
     def run_zig(self, *words):
         """Run zig; return exit code and what it said.
 
-        Its cache stays from one session to the next: it holds zig's own C library, half a minute's work.
+        Its cache stays from one session to the next: it holds zig's own C library.
         """
         environment = {"LC_ALL": "C", "HOME": str(self.root)}
         environment |= {f"ZIG_{kind}_CACHE_DIR": str(ZIG_CACHE) for kind in ("GLOBAL", "LOCAL")}
@@ -50,7 +55,7 @@ class Programs:
         The C++ is compiled without exceptions: the header needs none.
         """
         language = ("c++", "-std=c++17", "-fno-exceptions", "-x", "c++") if cxx else ("cc", "-std=c11")
-        options = ("-O2", *ANY_MACHINE, *WARNINGS, f"-I{CLIENT}", *flags)
+        options = ("-O0", "-fno-sanitize=undefined", *ANY_MACHINE, *WARNINGS, f"-I{CLIENT}", *flags)
         code, said = self.run_zig(*language, *options, "-c", source, "-o", made)
         assert code == 0, said
         return made
@@ -58,10 +63,12 @@ class Programs:
     def build(self, source, *flags, cxx=False):
         """Compile one file and return the program, linked with nothing: no C++ library either."""
         program = self.root / "-".join([source.stem, "cxx" if cxx else "c", *flags]).replace("/", "_")
-        if not program.exists():
-            made = self.compile(source, self.root / f"{program.name}.o", *flags, cxx=cxx)
-            code, said = self.run_zig("cc", *ANY_MACHINE, made, "-o", program)
-            assert code == 0, said
+        with FileLock(f"{program}.lock"):
+            if not program.exists():
+                made = self.compile(source, self.root / f"{program.name}.o", *flags, cxx=cxx)
+                code, said = self.run_zig("cc", *ANY_MACHINE, *LINK, made, "-o", f"{program}.part")
+                assert code == 0, said
+                os.replace(f"{program}.part", program)
         return program
 
 
