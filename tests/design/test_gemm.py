@@ -9,12 +9,11 @@ import pytest
 from elfkiln.design.gemm import Geometry, geometry_of
 from elfkiln.design.model import MemRef
 from elfkiln.design.reader import read_design
-from elfkiln.design.run_generator import run_generator
 from elfkiln.families.family import render_sealed
 from elfkiln.lint import lint
 from gemm_designs import Shape, panel_b8, panel_rm, v27
 from projects import CHECKOUT
-from rendered import rendered_design
+from rendered import design_of, rendered_design
 from simulating import example
 from small_designs import with_sequence, with_task
 
@@ -46,9 +45,9 @@ def test_rendered_designs(tag, lies, M, K, N, columns, rows):
     assert geometries(rendered_design(tag, M, K, N, columns)) == [Geometry(M, K, N, *lies, columns, rows)]
 
 
-def test_a_rendered_sealed_design(tmp_path):
+def test_a_rendered_sealed_design():
     generator = render_sealed(CHECKOUT, "_pb16i", [(5120, 14336), (6144, 5120)], 8)
-    design = read_design(run_generator(generator.text, workdir=tmp_path))
+    design = design_of(generator.text)
     assert geometries(design) == [
         None,
         Geometry(16, 5120, 14336, 2, True, 8, 4),

@@ -157,6 +157,7 @@ def test_a_generator_that_prints_without_end_is_stopped(tmp_path, monkeypatch):
 def test_what_a_generator_may_use_is_limited(program, expected, tmp_path, monkeypatch):
     monkeypatch.setattr(module, "FILE_BYTES", 1_000_000)
     monkeypatch.setattr(module, "FOLDER_BYTES", 2_000_000)
+    monkeypatch.setattr(module, "MEMORY_BYTES", 2**29)
     assert expected in failure(program, tmp_path)
 
 

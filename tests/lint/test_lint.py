@@ -35,11 +35,11 @@ from elfkiln.design.model import (
     Tile,
 )
 from elfkiln.design.reader import read_design
-from elfkiln.design.run_generator import run_generator
 from elfkiln.errors import Refused
 from elfkiln.hardware.limits import LIMITS, limit
 from elfkiln.lint import RULES, budgets, lint
 from gemm_designs import Shape, panel_b8, panel_rm, v27
+from rendered import design_of
 from small_designs import (
     BASE,
     beside_short_runs,
@@ -695,9 +695,9 @@ def test_a_folder_is_refused(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("name", ["n1_blocked_16x5120x14336", "row_major_16x5120x14336", "pb16i_sealed"])
-def test_what_the_families_render_is_clean(tmp_path, name):
+def test_what_the_families_render_is_clean(name):
     text = (Path(__file__).resolve().parents[1] / "golden" / f"{name}.py").read_text()
-    design = read_design(run_generator(text, workdir=tmp_path))
+    design = design_of(text)
     assert lint(design, "npu2") == ()
     assert lint(design, "sim") == ()
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from elfkiln.design.reader import read_design
-from elfkiln.design.run_generator import run_generator
 from elfkiln.families.family import DesignRequest, render
 from elfkiln.lint import lint, network, sequences
 from projects import CHECKOUT
+from rendered import design_of
 
 
-def test_the_steps_of_the_order_walk_are_linear_in_the_tasks(tmp_path, monkeypatch):
+def test_the_steps_of_the_order_walk_are_linear_in_the_tasks(monkeypatch):
     walk = sequences.lint_order
     look = network._Watch.look
     moves, looks = [], []
@@ -29,7 +28,7 @@ def test_the_steps_of_the_order_walk_are_linear_in_the_tasks(tmp_path, monkeypat
     tasks, steps = [], []
     for panels in (2, 4, 8):
         generator = render(CHECKOUT, DesignRequest(512, panels * 1024, 128, "_b8", 8))
-        design = read_design(run_generator(generator.text, workdir=tmp_path))
+        design = design_of(generator.text)
         looks.clear()
         assert lint(design, "sim") == ()
         tasks.append(sum(len(sequence.tasks) for sequence in design.sequences))

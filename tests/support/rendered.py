@@ -1,22 +1,87 @@
-"""Designs that the project's generators print: rendered, run on the stand-in, and read back."""
+"""Designs that generators print on the stand-in, each made once whoever asks for it."""
 
 from __future__ import annotations
 
+import atexit
+import hashlib
+import os
+import pickle
+import subprocess
+import sys
 import tempfile
 from functools import cache
 from pathlib import Path
 
 from elfkiln.design.model import Design
-from elfkiln.design.reader import read_design
-from elfkiln.design.run_generator import run_generator
 from elfkiln.families.family import DesignRequest, render
 from projects import CHECKOUT
+
+_DESIGNS = CHECKOUT / "out" / "cache" / "test-designs"
+
+
+@cache
+def _sources() -> bytes:
+    """The digest of all that decides what a program's design is."""
+    found = hashlib.sha256(sys.version.encode())
+    for folder in ("errors.py", "io", "hardware", "design"):
+        path = CHECKOUT / "src" / "elfkiln" / folder
+        for source in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
+            found.update(hashlib.sha256(source.read_bytes()).digest())
+    return found.digest()
+
+
+# Runs generators in forks of a process that has imported once, as builds do.
+_SERVER = """\
+import pickle, sys
+from pathlib import Path
+from elfkiln.design.run_generator import design_of_generator, prepare_to_fork
+from elfkiln.errors import ElfkilnError
+prepare_to_fork()
+while True:
+    try:
+        program, folder, kept = pickle.load(sys.stdin.buffer)
+    except EOFError:
+        break
+    answer = ""
+    try:
+        _, design = design_of_generator(program, workdir=Path(folder))
+        kept.write_bytes(pickle.dumps(design))
+    except ElfkilnError as error:
+        answer = str(error)
+    print(answer, flush=True)
+"""
+
+
+@cache
+def _server() -> subprocess.Popen[bytes]:
+    """The process of this worker that runs generators; it ends when its input does."""
+    words = [sys.executable, "-P", "-s", "-B", "-c", _SERVER]
+    environment = {"PYTHONHASHSEED": "0", "PYTHONUTF8": "1"}
+    server = subprocess.Popen(words, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    atexit.register(server.communicate)
+    return server
+
+
+@cache
+def design_of(program: str) -> Design:
+    """The design that a generator prints; it is shared by all tests and runs, so nobody may change it."""
+    kept = _DESIGNS / hashlib.sha256(_sources() + program.encode()).hexdigest()
+    if kept.is_file():
+        return pickle.loads(kept.read_bytes())
+    _DESIGNS.mkdir(parents=True, exist_ok=True)
+    server = _server()
+    with tempfile.TemporaryDirectory(dir=_DESIGNS) as folder:
+        made = Path(folder) / "design"
+        pickle.dump((program, folder, made), server.stdin)
+        server.stdin.flush()
+        failure = server.stdout.readline().decode().rstrip("\n")
+        assert not failure, failure
+        design = pickle.loads(made.read_bytes())
+        os.replace(made, kept)
+    return design
 
 
 @cache
 def rendered_design(tag: str, M: int, K: int, N: int, columns: int) -> Design:
     """The design of a request; it is shared, so nobody may change it."""
-    with tempfile.TemporaryDirectory() as folder:
-        return read_design(
-            run_generator(render(CHECKOUT, DesignRequest(K, N, M, tag, columns)).text, workdir=Path(folder))
-        )
+    return design_of(render(CHECKOUT, DesignRequest(K, N, M, tag, columns)).text)
