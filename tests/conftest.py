@@ -7,8 +7,9 @@ import os
 import pytest
 from hypothesis import settings
 
+from elfkiln.project import LOCK_FILE
 from elfkiln.store.toolchain_lock import read_lock
-from projects import StandInBuilder, make_project
+from projects import CHECKOUT, StandInBuilder, make_project
 
 # The same examples in every run: a change is what makes a test fail, not a day.
 settings.register_profile("same", derandomize=True)
@@ -43,10 +44,34 @@ def project(tmp_path):
     return make_project(tmp_path / "project")
 
 
+@pytest.fixture(scope="session")
+def tiny_kiln(tmp_path_factory):
+    """A project whose model `tiny` the stand-in has built. Nobody changes it: `built` is a copy."""
+    from kilns import built_kiln
+
+    return built_kiln(tmp_path_factory.mktemp("kiln") / "project")
+
+
 @pytest.fixture
-def stand_in(project):
-    """A stand-in builder for the project's default target."""
-    return StandInBuilder(read_lock(project.lock_file).target())
+def built(tiny_kiln, tmp_path):
+    """A project whose model `tiny` the stand-in has built, the test's own."""
+    from kilns import copy_kiln
+
+    return copy_kiln(tiny_kiln, tmp_path / "project")
+
+
+@pytest.fixture(scope="session")
+def sim_kiln(shared_folder):
+    """A project whose model `tiny` is built for target sim by the real tools, once in a run. Nobody changes it."""
+    from kilns import sim_built_kiln
+
+    return sim_built_kiln(shared_folder)
+
+
+@pytest.fixture
+def stand_in():
+    """A stand-in builder for the default target of a project."""
+    return StandInBuilder(read_lock(CHECKOUT / LOCK_FILE).target())
 
 
 @pytest.fixture(scope="session")

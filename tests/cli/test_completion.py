@@ -13,20 +13,17 @@ import pytest
 from elfkiln.cli import main
 from elfkiln.cli.completion import SCRIPTS, candidates
 from elfkiln.cli.verbs import VERBS
-from elfkiln.models.catalogue import model_requirements
-from elfkiln.work.build import build_elfs
 from projects import CHECKOUT
 
 QKV = "full_i8_QKV_K256_N768_b8.elf"
 
 
 @pytest.fixture
-def here(project, stand_in, tmp_path, monkeypatch):
+def here(built, tmp_path, monkeypatch):
     """A project in which `tiny` is built, entered."""
-    build_elfs(project, stand_in, [model_requirements(project, "tiny")])
-    monkeypatch.chdir(project.root)
+    monkeypatch.chdir(built.root)
     (tmp_path / "some model").mkdir()
-    return project
+    return built
 
 
 @pytest.mark.parametrize(

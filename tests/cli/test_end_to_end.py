@@ -24,19 +24,17 @@ from elfkiln.targets.sim.sim_elf import SimElf
 from elfkiln.targets.table import builder_for, check_elf
 from elfkiln.work.build import build_elfs
 from elfkiln.work.verify import Gauge, exact_product, exit_code_of, inputs, layout_checks, verify_set
-from projects import CHECKOUT, TINY_NAMES, TINY_RECIPES, make_project
+from kilns import copy_kiln
+from projects import CHECKOUT, TINY_NAMES, make_project
 
 QKV = "full_i8_QKV_K256_N768_b8.elf"
 TWIN = "full_i8_QKV_K256_N768_b8_m16.elf"
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory):
-    """A project whose model `tiny` was built for sim; its objects are cached for the other tests of this module."""
-    project = make_project(tmp_path_factory.mktemp("built") / "project")
-    report = build_elfs(project, builder_for(project, "sim"), [model_requirements(project, "tiny")])
-    assert (report.exit_code, report.names, report.recipes) == (0, TINY_NAMES, TINY_RECIPES)
-    return project
+def built(sim_kiln, tmp_path_factory):
+    """A project whose model `tiny` was built for sim."""
+    return copy_kiln(sim_kiln, tmp_path_factory.mktemp("built") / "project")
 
 
 def elf_of(project, name):

@@ -15,11 +15,9 @@ from elfkiln.cli import main
 from elfkiln.cli.json_forms import FORMS, VERSION, misfit
 from elfkiln.cli.verbs import VERBS
 from elfkiln.families.family import DesignRequest, render
-from elfkiln.models.catalogue import model_requirements
 from elfkiln.store.blobs import Store
 from elfkiln.store.registry import load_registry
-from elfkiln.targets.table import builder_for
-from elfkiln.work.build import build_elfs
+from kilns import copy_kiln
 from oci_server import Registry, serving
 from plan_data import plan_data, write_model, write_plan_file
 from projects import CHECKOUT, make_project
@@ -44,12 +42,10 @@ MARKED = {
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory):
+def world(sim_kiln, tmp_path_factory):
     """A folder with the project `project` (the model `tiny`, built for sim), and a running registry."""
     folder = tmp_path_factory.mktemp("world")
-    project = make_project(folder / "project")
-    report = build_elfs(project, builder_for(project, "sim"), [model_requirements(project, "tiny")])
-    assert report.exit_code == 0
+    project = copy_kiln(sim_kiln, folder / "project")
     Store(make_project(folder / "loose").store).add_bytes(b"nothing names it")
     write_plan_file(folder / "one", plan_data())
     write_plan_file(folder / "two", plan_data(decode__enabled=False))

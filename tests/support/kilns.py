@@ -1,7 +1,8 @@
-"""A project that is built by the stand-in, to be copied for each test that damages it."""
+"""Projects that are built, once in a run: by the stand-in and by the real tools, to be copied and then damaged."""
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 from pathlib import Path
@@ -10,13 +11,28 @@ from elfkiln.models.catalogue import model_requirements
 from elfkiln.project import Project
 from elfkiln.store.toolchain_lock import read_lock
 from elfkiln.work.build import build_elfs
-from projects import StandInBuilder, make_project
+from projects import TINY_NAMES, TINY_RECIPES, StandInBuilder, make_project
 
 
 def built_kiln(root: Path) -> Project:
     """Return a project below `root` whose model `tiny` is built by the stand-in."""
     project = make_project(root)
     assert build(project).exit_code == 0
+    return project
+
+
+def sim_built_kiln(folder: Path) -> Project:
+    """Return the project below a folder that processes share whose model `tiny` the real tools built for target sim."""
+    from elfkiln.targets.table import builder_for
+
+    project = Project(folder / "sim-kiln" / "project")
+    with open(folder / "sim-kiln.lock", "wb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "sim-kiln.done").exists():
+            make_project(project.root)
+            report = build_elfs(project, builder_for(project, "sim"), [model_requirements(project, "tiny")])
+            assert (report.exit_code, report.names, report.recipes) == (0, TINY_NAMES, TINY_RECIPES)
+            (folder / "sim-kiln.done").touch()
     return project
 
 

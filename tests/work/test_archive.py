@@ -14,22 +14,18 @@ import pytest
 
 from elfkiln.cli import main
 from elfkiln.errors import Differs, Refused
-from elfkiln.models.catalogue import model_requirements
 from elfkiln.store.blobs import Store
 from elfkiln.store.registry import load_registry
-from elfkiln.targets.table import builder_for
 from elfkiln.work.archive import export_sets, import_sets
 from elfkiln.work.asked import asked_by_model
-from elfkiln.work.build import build_elfs
+from kilns import copy_kiln
 from programs import need_program
 from projects import TINY_NAMES, TINY_RECIPES, make_project
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory):
-    project = make_project(tmp_path_factory.mktemp("built") / "project")
-    assert build_elfs(project, builder_for(project, "sim"), [model_requirements(project, "tiny")]).exit_code == 0
-    return project
+def built(sim_kiln, tmp_path_factory):
+    return copy_kiln(sim_kiln, tmp_path_factory.mktemp("built") / "project")
 
 
 @pytest.fixture(scope="module")

@@ -11,15 +11,14 @@ from elfkiln.errors import Refused
 from elfkiln.store.registry import load_registry
 from elfkiln.store.toolchain_lock import read_lock
 from elfkiln.work.bump_preview import preview
-from kilns import built_kiln
 from projects import StandInBuilder
 
 G = "full_i8_G_K256_N512_b8.elf"
 
 
 @pytest.fixture(scope="module")
-def kiln(tmp_path_factory):
-    return built_kiln(tmp_path_factory.mktemp("kiln") / "project")
+def kiln(tiny_kiln):
+    return tiny_kiln
 
 
 @pytest.fixture

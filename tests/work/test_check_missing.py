@@ -14,18 +14,11 @@ from elfkiln.models.catalogue import model_requirements
 from elfkiln.store.blobs import Store
 from elfkiln.store.registry import load_registry
 from elfkiln.work import answers, check_index, fast_check
-from elfkiln.work.build import build_elfs
 from elfkiln.work.install import install
 from projects import TINY_NAMES
 
 QKV = "full_i8_QKV_K256_N768_b8.elf"
 TWIN = "full_i8_QKV_K256_N768_b8_m16.elf"
-
-
-@pytest.fixture
-def built(project, stand_in):
-    build_elfs(project, stand_in, [model_requirements(project, "tiny")])
-    return project
 
 
 def check(project, *words):

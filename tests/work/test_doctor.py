@@ -5,25 +5,15 @@ from __future__ import annotations
 import json
 import resource
 
-import pytest
-
 from elfkiln.cli import main
 from elfkiln.io.sandbox import way
-from elfkiln.models.catalogue import model_requirements
 from elfkiln.store.registry import load_registry
 from elfkiln.targets.sim.zig_toolchain import Host, this_host
 from elfkiln.work import doctor as module
-from elfkiln.work.build import build_elfs
 from elfkiln.work.doctor import doctor
 from projects import TINY_NAMES
 
 QKV = "full_i8_QKV_K256_N768_b8.elf"
-
-
-@pytest.fixture
-def built(project, stand_in):
-    build_elfs(project, stand_in, [model_requirements(project, "tiny")])
-    return project
 
 
 def rows(project, root="/nonexistent"):

@@ -21,12 +21,6 @@ from plan_data import plan_data, write_plan_file
 QKV = "full_i8_QKV_K256_N768_b8.elf"
 
 
-@pytest.fixture
-def built(project, stand_in):
-    build_elfs(project, stand_in, [model_requirements(project, "tiny")])
-    return project
-
-
 def test_up_to_date(built, stand_in):
     answer = explain(built, stand_in, QKV)
     assert answer.state == "up to date"

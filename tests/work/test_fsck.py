@@ -26,7 +26,7 @@ from elfkiln.work.install import install
 from elfkiln.work.mirrors import Mirrors
 from elfkiln.work.push import push_sets
 from elfkiln.work.repair import repair
-from kilns import build, builder_of, built_kiln, copy_kiln, flip, overwrite
+from kilns import build, builder_of, copy_kiln, flip, overwrite
 from oci_server import Registry as ServedRegistry
 from oci_server import serving
 from projects import TINY_NAMES, TINY_RECIPES
@@ -36,14 +36,9 @@ U = "full_i8_U_K256_N512_b8.elf"
 D = "full_i8_D_K512_N256_b8.elf"
 
 
-@pytest.fixture(scope="module")
-def original(tmp_path_factory):
-    return built_kiln(tmp_path_factory.mktemp("kiln") / "project")
-
-
 @pytest.fixture
-def kiln(original, tmp_path):
-    return copy_kiln(original, tmp_path / "project")
+def kiln(tiny_kiln, tmp_path):
+    return copy_kiln(tiny_kiln, tmp_path / "project")
 
 
 def entry(project, key=G):
@@ -223,11 +218,11 @@ def test_a_name_that_no_model_asks_for_is_named(kiln):
     assert sorted(line.partition(":")[0] for line in done.left) == [f"sim/{G}", f"sim/{U}"]
 
 
-def test_what_a_registry_has_is_fetched_and_not_built(original, kiln):
+def test_what_a_registry_has_is_fetched_and_not_built(tiny_kiln, kiln):
     with serving(ServedRegistry()) as host:
         address = f"oci://{host}/kernels"
         registry = OciRegistry(OciAddress.parse(address), plain_http=True, environment={})
-        push_sets(original, registry, [asked_by_model(original, "tiny")])
+        push_sets(tiny_kiln, registry, [asked_by_model(tiny_kiln, "tiny")])
         whole = bytes_of_names(kiln)
         flip(kiln.blobs / entry(kiln).elf)
         (kiln.blobs / entry(kiln, D).manifest).unlink()
@@ -259,13 +254,13 @@ def test_install_folders_are_checked_and_mended_with_the_blob_they_are_linked_to
     assert hashlib.sha256(installed.read_bytes()).hexdigest() == entry(kiln).elf
 
 
-def test_a_folder_of_another_checkout_is_checked_when_it_is_given(original, kiln, tmp_path):
+def test_a_folder_of_another_checkout_is_checked_when_it_is_given(tiny_kiln, kiln, tmp_path):
     folder = tmp_path / "model"
     install(kiln, "sim", model_requirements(kiln, "tiny"), folder)
     overwrite(folder / "kernels" / G, b"short")
-    assert "size: 5" in fsck(original, [folder]).findings[0].detail
+    assert "size: 5" in fsck(tiny_kiln, [folder]).findings[0].detail
     with pytest.raises(Refused, match=r"expected a folder with a kernels\.lock\.json, found none"):
-        fsck(original, [tmp_path])
+        fsck(tiny_kiln, [tmp_path])
 
 
 def test_kept_answers_and_cached_files_are_checked_and_set_aside(kiln):

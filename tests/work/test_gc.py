@@ -26,7 +26,7 @@ from elfkiln.work import gc
 from elfkiln.work.fsck import fsck
 from elfkiln.work.gc import collect
 from elfkiln.work.install import install
-from kilns import build, built_kiln, copy_kiln, flip
+from kilns import build, copy_kiln, flip
 from stored import stored
 
 G = "full_i8_G_K256_N512_b8.elf"
@@ -36,9 +36,9 @@ OLD = time.time() - 7200
 
 
 @pytest.fixture(scope="module")
-def original(tmp_path_factory):
+def original(tiny_kiln, tmp_path_factory):
     """The model `tiny`, built once from other sources, then from the present ones; all of it hours old."""
-    project = built_kiln(tmp_path_factory.mktemp("kiln") / "project")
+    project = copy_kiln(tiny_kiln, tmp_path_factory.mktemp("kiln") / "project")
     assert build(project, source="2" * 64).exit_code == 0
     forget_recipes(project)
     return project

@@ -13,15 +13,15 @@ from elfkiln.store.registry import load_registry
 from elfkiln.work.fsck import fsck
 from elfkiln.work.generations import FOUND, changing, generation, history, registry_bytes_of, roll_back
 from elfkiln.work.repair import repair
-from kilns import build, builder_of, built_kiln, copy_kiln, flip
+from kilns import build, builder_of, copy_kiln, flip
 
 G = "full_i8_G_K256_N512_b8.elf"
 
 
 @pytest.fixture(scope="module")
-def original(tmp_path_factory):
+def original(tiny_kiln, tmp_path_factory):
     """The model `tiny` built from other sources, then from the present ones: two generations."""
-    project = built_kiln(tmp_path_factory.mktemp("kiln") / "project")
+    project = copy_kiln(tiny_kiln, tmp_path_factory.mktemp("kiln") / "project")
     assert build(project, source="2" * 64).exit_code == 0
     return project
 

@@ -24,12 +24,6 @@ QKV = "full_i8_QKV_K256_N768_b8.elf"
 TWIN = "full_i8_QKV_K256_N768_b8_m16.elf"
 
 
-@pytest.fixture
-def built(project, stand_in):
-    build_elfs(project, stand_in, [model_requirements(project, "tiny")])
-    return project
-
-
 def put(project, folder):
     return install(project, "sim", model_requirements(project, "tiny"), folder)
 

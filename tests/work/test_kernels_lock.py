@@ -20,17 +20,25 @@ from elfkiln.store.registry import load_registry
 from elfkiln.work import install as module
 from elfkiln.work.build import build_elfs
 from elfkiln.work.install import install
+from kilns import builder_of, copy_kiln
 from projects import SUPPORT, TINY_NAMES
 
 QKV = "full_i8_QKV_K256_N768_b8.elf"
 
 
-@pytest.fixture
-def built(project, stand_in):
+@pytest.fixture(scope="module")
+def both(tiny_kiln, tmp_path_factory):
     """A project with the sets b8 and rm of the model tiny."""
-    for layout in ("b8", "rm"):
-        assert build_elfs(project, stand_in, [model_requirements(project, "tiny", layout)]).exit_code == 0
+    project = copy_kiln(tiny_kiln, tmp_path_factory.mktemp("both") / "project")
+    wanted = model_requirements(project, "tiny", "rm")
+    assert build_elfs(project, builder_of(project), [wanted], jobs=1).exit_code == 0
     return project
+
+
+@pytest.fixture
+def built(both, tmp_path):
+    """The test's own copy of it."""
+    return copy_kiln(both, tmp_path / "project")
 
 
 def put(project, folder, layout="b8"):

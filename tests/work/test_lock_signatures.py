@@ -23,11 +23,10 @@ KEY, OTHER = (Ed25519PrivateKey.from_private_bytes(bytes([number]) * 32) for num
 
 
 @pytest.fixture
-def folder(project, stand_in, tmp_path):
+def folder(built, tmp_path):
     """A model folder with the installed set of the model tiny."""
-    assert build_elfs(project, stand_in, [model_requirements(project, "tiny")]).exit_code == 0
     place = tmp_path / "model"
-    install(project, "sim", model_requirements(project, "tiny"), place)
+    install(built, "sim", model_requirements(built, "tiny"), place)
     return place
 
 
@@ -56,10 +55,10 @@ def test_a_whole_set_is_signed_once_by_each_key(folder):
     KEY.public_key().verify(base64.b64decode(line["signatures"][0]["sig"]), signed)
 
 
-def test_signatures_on_an_earlier_lock_go_when_a_new_one_is_signed(project, stand_in, folder):
+def test_signatures_on_an_earlier_lock_go_when_a_new_one_is_signed(built, stand_in, folder):
     sign_lock(folder, KEY)
-    assert build_elfs(project, stand_in, [model_requirements(project, "tiny", "rm")]).exit_code == 0
-    install(project, "sim", model_requirements(project, "tiny", "rm"), folder)
+    assert build_elfs(built, stand_in, [model_requirements(built, "tiny", "rm")]).exit_code == 0
+    install(built, "sim", model_requirements(built, "tiny", "rm"), folder)
     assert sign_lock(folder, OTHER).envelopes == 1
     digest = sha256_hex((folder / "kernels.lock.json").read_bytes())
     assert [one["subject"][0]["digest"]["sha256"] for one in statements(folder)] == [digest]
@@ -108,9 +107,9 @@ def test_a_signature_file_that_is_none_is_refused_and_left_alone(folder):
         sign_lock(folder, KEY)
 
 
-def test_the_verb(project, folder, tmp_path, capsys):
+def test_the_verb(built, folder, tmp_path, capsys):
     write_key_pair(tmp_path / "ci.key")
-    words = ["sign", f"root={project.root}", f"dir={folder}", f"key={tmp_path / 'ci.key'}"]
+    words = ["sign", f"root={built.root}", f"dir={folder}", f"key={tmp_path / 'ci.key'}"]
     assert main(words) == 0
     digest = sha256_hex((folder / "kernels.lock.json").read_bytes())
     said = f"{TINY_NAMES} files verified; {folder / SIGNATURES_NAME} has 1 envelopes on sha256:{digest}\n"

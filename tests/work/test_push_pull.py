@@ -25,18 +25,16 @@ from elfkiln.work.lookup import lookup
 from elfkiln.work.pull import pull_set
 from elfkiln.work.push import push_sets
 from elfkiln.work.take_artifact import take_blob
+from kilns import copy_kiln
 from oci_server import Registry, running_docker_registry, serving
 from programs import need_package, need_program
 from projects import TINY_NAMES, TINY_RECIPES, TINY_ROLES, make_project
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory):
+def built(sim_kiln, tmp_path_factory):
     """A project whose tiny model is built for target sim."""
-    project = make_project(tmp_path_factory.mktemp("built") / "project")
-    report = build_elfs(project, builder_for(project, "sim"), [model_requirements(project, "tiny")])
-    assert report.exit_code == 0
-    return project
+    return copy_kiln(sim_kiln, tmp_path_factory.mktemp("built") / "project")
 
 
 @pytest.fixture

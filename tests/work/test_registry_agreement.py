@@ -6,21 +6,18 @@ import pytest
 import yaml
 
 from elfkiln.cli import main
-from elfkiln.models.catalogue import model_requirements
 from elfkiln.store.agreement import MEND, entry_fault
 from elfkiln.store.blobs import Store
 from elfkiln.store.registry import load_registry
-from elfkiln.work.build import build_elfs
 from projects import StandInBuilder
 
 QKV, G, D = (f"full_i8_{shape}_b8.elf" for shape in ("QKV_K256_N768", "G_K256_N512", "D_K512_N256"))
 
 
 @pytest.fixture
-def built(project, stand_in, monkeypatch):
-    assert build_elfs(project, stand_in, [model_requirements(project, "tiny")]).exit_code == 0
+def built(built, stand_in, monkeypatch):
     monkeypatch.setattr("elfkiln.cli.elfs.builder_for", lambda *_: StandInBuilder(stand_in.pin))
-    return project
+    return built
 
 
 def edit(project, change):

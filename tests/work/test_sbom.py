@@ -14,23 +14,20 @@ from cyclonedx.validation.json import JsonStrictValidator
 import elfkiln
 from elfkiln.cli import main
 from elfkiln.errors import Differs, Refused
-from elfkiln.models.catalogue import model_requirements
 from elfkiln.store.registry import load_registry
 from elfkiln.store.toolchain_lock import read_lock
 from elfkiln.work.asked import asked_by_model
-from elfkiln.work.build import build_elfs
 from elfkiln.work.sbom import needed_packages, pinned_packages, sbom
-from projects import CHECKOUT, TINY_NAMES, StandInBuilder, make_project
+from kilns import copy_kiln
+from projects import CHECKOUT, TINY_NAMES, make_project
 
 QKV = "full_i8_QKV_K256_N768_b8.elf"
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory):
-    project = make_project(tmp_path_factory.mktemp("sbom") / "project")
+def built(tiny_kiln, tmp_path_factory):
+    project = copy_kiln(tiny_kiln, tmp_path_factory.mktemp("sbom") / "project")
     shutil.copy(CHECKOUT / "requirements.txt", project.root)
-    builder = StandInBuilder(read_lock(project.lock_file).target("sim"))
-    assert build_elfs(project, builder, [model_requirements(project, "tiny")]).exit_code == 0
     return project
 
 

@@ -20,7 +20,6 @@ from elfkiln.store.registry import load_registry
 from elfkiln.store.signing_keys import load_key, write_key_pair
 from elfkiln.store.statement_types import PROVENANCE, TEST_RESULT
 from elfkiln.store.toolchain_lock import read_lock
-from elfkiln.targets.table import builder_for
 from elfkiln.work.archive import export_sets, import_sets
 from elfkiln.work.asked import asked_by_model
 from elfkiln.work.build import build_elfs
@@ -29,6 +28,7 @@ from elfkiln.work.pull import pull_set
 from elfkiln.work.push import push_sets
 from elfkiln.work.trust import accepting, attest_provenance, said_of, sign, untrusted
 from elfkiln.work.verify import Check, Problem
+from kilns import copy_kiln
 from oci_server import Registry, serving
 from projects import TINY_NAMES, TINY_RECIPES, StandInBuilder, make_project
 
@@ -38,10 +38,8 @@ STATEMENTS = 2 * TINY_RECIPES
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory):
-    project = make_project(tmp_path_factory.mktemp("built") / "project")
-    assert build_elfs(project, builder_for(project, "sim"), [model_requirements(project, "tiny")]).exit_code == 0
-    return project
+def built(sim_kiln, tmp_path_factory):
+    return copy_kiln(sim_kiln, tmp_path_factory.mktemp("built") / "project")
 
 
 @pytest.fixture
