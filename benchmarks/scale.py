@@ -34,6 +34,7 @@ from elfkiln.store.registry import Entry, Registry, dump_registry  # noqa: E402
 
 NAMES_EACH, RECIPES_EACH = 24, 16
 ELF_BYTES = 2048
+SHORT, REPEATS = 1.0, 5
 PAGE = CHECKOUT / "docs" / "scale.md"
 BEGIN, END = "<!-- figures: begin (benchmarks/scale.py --write) -->", "<!-- figures: end -->"
 
@@ -90,7 +91,19 @@ def _stored(store: Store, rng: random.Random, text: str, shape: str, columns: in
 
 
 def run(verb: str, names: int, words: list[str], codes: tuple[int, ...] = (0,)) -> Figure:
-    """Run `elfkiln` as a process and return what it cost; an exit code that is not expected ends the run."""
+    """Run `elfkiln` as a process and return what it cost; an exit code that is not expected ends the run.
+
+    What takes less than a second is run five times, and the run in the middle counts: alone it shows the machine's
+    other work as much as its own.
+    """
+    figure = _run_once(verb, names, words, codes)
+    if figure.seconds >= SHORT:
+        return figure
+    more = [figure, *(_run_once(verb, names, words, codes) for _ in range(REPEATS - 1))]
+    return sorted(more, key=lambda one: one.seconds)[REPEATS // 2]
+
+
+def _run_once(verb: str, names: int, words: list[str], codes: tuple[int, ...]) -> Figure:
     program = str(CHECKOUT / ".venv" / "bin" / "elfkiln")
     with tempfile.TemporaryFile() as out:
         begin = time.monotonic()
@@ -125,7 +138,8 @@ def measure(project: Project, host: str, names: int, making: float) -> Iterator[
     yield run("plan (list)", names, ["list", "target=sim", root])
     yield run("lookup", names, ["lookup", *everything, root])
     yield run("lookup of one name", names, ["lookup", "full_i8_QKV_K512_N1536_b8.elf", "target=sim", root])
-    yield run("check-missing, first", names, ["check-missing", *everything, root])
+    # Once only: the second run finds what the first has kept.
+    yield _run_once("check-missing, first", names, ["check-missing", *everything, root], (0,))
     yield run("check-missing, again", names, ["check-missing", *everything, root])
     push = ["push", f"oci://{host}/scale-{names}", *everything, "--plain-http", root]
     yield run("push, nothing to send", names, push)

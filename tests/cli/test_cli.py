@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
 import os
@@ -20,6 +21,7 @@ from elfkiln.project import find_project
 from elfkiln.store.registry import Entry, register
 from elfkiln.studies.kv_gate import HEAD_WIDTH, OUTLIER_CHANNELS
 from elfkiln.targets.table import TARGETS
+from elfkiln.work import fast_check
 from elfkiln.work.lint import DEFAULT_TARGET
 from projects import CHECKOUT, make_project
 
@@ -40,6 +42,15 @@ def test_words_flags_and_values():
     assert got.words == ("one",)
     assert got.json
     assert parse("verb", SPEC, ["one", "-n4"]).valued == {"-n": "4"}
+
+
+@pytest.mark.parametrize("answer", [0, None])
+def test_no_garbage_is_looked_for_while_a_kept_answer_is_read_and_it_is_again_after_it(monkeypatch, answer):
+    states = []
+    monkeypatch.setattr(fast_check, "main", lambda _words: (states.append(gc.isenabled()), answer)[1])
+    assert main(["check-missing", "model=..", f"root={CHECKOUT}"]) == (0 if answer == 0 else 2)
+    assert states == [False]
+    assert gc.isenabled()
 
 
 def test_a_path_with_an_equals_sign_is_a_word():

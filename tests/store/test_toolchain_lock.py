@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from elfkiln.errors import Refused
+from elfkiln.store import toolchain_lock
 from elfkiln.store.toolchain_lock import read_lock
 from projects import CHECKOUT
 
@@ -31,6 +32,20 @@ def test_any_edit_of_a_target_changes_its_digest_and_no_other(tmp_path):
     assert before.target("npu2").digest == after.target("npu2").digest
     path.write_text("# a comment\n" + GOOD)
     assert read_lock(path).target("sim").digest == before.target("sim").digest
+
+
+def test_a_lock_that_each_model_asks_for_is_parsed_once(tmp_path, monkeypatch):
+    parsed, parse = [], toolchain_lock.parse_strict_toml
+    monkeypatch.setattr(
+        toolchain_lock,
+        "parse_strict_toml",
+        lambda text, *rest, **more: (parsed.append(text), parse(text, *rest, **more))[1],
+    )
+    path = tmp_path / "toolchain.lock"
+    path.write_text(f"# {tmp_path}\n{GOOD}")
+    for _ in range(3):
+        assert read_lock(path).target("sim").table == {"cpu": "v3"}
+    assert len(parsed) == 1
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -196,6 +198,34 @@ def test_many_files_are_hashed_at_once(tmp_path):
     found = look_at_all(wanted)
     assert found.pop(str(tmp_path / "absent")) == "absent: no such file"
     assert found == {str(tmp_path / str(n)): hashlib.sha256(bytes([n]) * (200_000 + n)).hexdigest() for n in range(40)}
+
+
+def test_short_files_are_hashed_by_one_thread_and_long_ones_beside_them_by_more(tmp_path, monkeypatch):
+    started = []
+
+    class Counted(threading.Thread):
+        def start(self):
+            started.append(self)
+            super().start()
+
+    monkeypatch.setattr(threading, "Thread", Counted)
+    monkeypatch.setattr(answers.os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(answers, "_POOL_BYTES", 100_000)
+    bodies = {str(tmp_path / f"short-{n}"): bytes([n]) * 2_048 for n in range(100)}
+    long = {str(tmp_path / f"long-{n}"): bytes([n]) * 60_000 for n in range(3)}
+    for path, body in (bodies | long).items():
+        Path(path).write_bytes(body)
+
+    def sizes(files):
+        return {path: len(body) for path, body in files.items()}
+
+    def digests(files):
+        return {path: hashlib.sha256(body).hexdigest() for path, body in files.items()}
+
+    assert look_at_all(sizes(bodies)) == digests(bodies)
+    assert not started
+    assert look_at_all(sizes(bodies | long)) == digests(bodies | long)
+    assert len(started) == 1
 
 
 def test_what_is_not_a_regular_file_is_called_so(tmp_path):

@@ -49,6 +49,9 @@ _MOST_DEPTH = 20
 _LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789_-.")
 # Below this a pool of threads costs more than it saves.
 _POOL_BYTES = 4 << 20
+# A thread hands the interpreter's lock over at each open, read and close: with files shorter than this the threads wait
+# for one another longer than they hash, and the longer the more files there are.
+_POOL_FILE_BYTES = 32 << 10
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
@@ -259,17 +262,25 @@ def look_at(path: str, size: int | None, *, follow: bool = True) -> str:
 
 
 def look_at_all(wanted: dict[str, int], *, follow: bool = True) -> dict[str, str]:
-    """Return `look_at` of every path, given with the size it should have; large sets on all cores.
+    """Return `look_at` of every path, given with the size it should have; long files of large sets on all cores.
 
-    hashlib lets go of the interpreter's lock while it hashes, so threads are enough.
+    hashlib lets go of the interpreter's lock while it hashes, so threads are enough. Short files are hashed by the
+    caller's thread alone.
     """
 
     def look(path: str) -> str:
         return look_at(path, wanted[path], follow=follow)
 
-    if sum(wanted.values()) < _POOL_BYTES or len(wanted) < 2:
-        return {path: look(path) for path in wanted}
-    return _on_all_cores(look, wanted)
+    shared: dict[str, int] = {}
+    if sum(wanted.values()) >= _POOL_BYTES:
+        shared = {path: size for path, size in wanted.items() if size >= _POOL_FILE_BYTES}
+    if len(shared) < 2 or sum(shared.values()) < _POOL_BYTES:
+        shared = {}
+    found = _on_all_cores(look, shared) if shared else {}
+    for path in wanted:
+        if path not in shared:
+            found[path] = look(path)
+    return found
 
 
 def _on_all_cores(look: Callable[[str], str], wanted: dict[str, int]) -> dict[str, str]:
