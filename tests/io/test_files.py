@@ -1,14 +1,18 @@
 """Files written whole or not at all, and only in the place of a file."""
 
+import errno
+import itertools
 import os
 import socket
 import stat
+import threading
 
 import pytest
 
 from elfkiln.cli import main
 from elfkiln.errors import Refused
-from elfkiln.io.files import write_atomic
+from elfkiln.io import files
+from elfkiln.io.files import write_atomic, write_together
 
 
 def make_fifo(path):
@@ -99,3 +103,59 @@ def test_no_verb_writes_over_what_is_no_file(tmp_path, capsys, make):
     assert main(["plan", str(folder), "--out", str(tmp_path / "out")]) == 2
     assert capsys.readouterr().err.count("\n") == 1
     assert entries(tmp_path) == before
+
+
+def test_files_written_together_are_on_the_disk_before_they_have_their_names_and_the_names_before_the_end(
+    tmp_path, monkeypatch
+):
+    folder = tmp_path / "blobs"
+    folder.mkdir()
+    bodies = {f"{number:02}": bytes([number]) * 50_000 for number in range(20)}
+    events, replace = [], os.replace
+
+    def synced(descriptor):
+        # At an fsync the file has all its bytes, and is not yet named.
+        path = os.readlink(f"/proc/self/fd/{descriptor}")
+        events.append(("sync", path, os.path.getsize(path)))
+
+    def renamed(source, target, **words):
+        events.append(("name", os.fspath(source), os.fspath(target)))
+        replace(source, target, **words)
+
+    monkeypatch.setattr(files.os, "fsync", synced)
+    monkeypatch.setattr(files.os, "replace", renamed)
+    before = threading.active_count()
+    write_together(folder, bodies, scratch=tmp_path / "scratch", mode=0o444)
+    assert threading.active_count() == before
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == bodies
+    assert {stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()} == {0o444}
+    assert not list((tmp_path / "scratch").iterdir())
+    kind, last, _ = events.pop()
+    assert (kind, last) == ("sync", str(folder))
+    names = [event for event in events if event[0] == "name"]
+    assert len(names) == len(bodies)
+    for event in names:
+        assert ("sync", event[1], 50_000) in events[: events.index(event)]
+
+
+@pytest.mark.parametrize("threads", [True, False])
+def test_a_file_that_cannot_be_written_ends_the_others_and_what_has_its_name_is_whole(tmp_path, monkeypatch, threads):
+    bodies = {f"{number:03}": bytes([number]) * 1_000 for number in range(100)}
+    calls = itertools.count()
+
+    def full(_descriptor):
+        if next(calls) >= 5:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    def no_thread(_thread):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(files.os, "fsync", full)
+    if not threads:
+        monkeypatch.setattr(threading.Thread, "start", no_thread)
+    with pytest.raises(Refused, match="no space left on the device; free some and run again"):
+        write_together(tmp_path, bodies, scratch=tmp_path / "scratch")
+    there = {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
+    assert len(there) == 5
+    assert there.items() <= bodies.items()
+    assert not list((tmp_path / "scratch").iterdir())

@@ -21,7 +21,7 @@ from typing import Any
 from elfkiln.errors import Differs, ElfkilnError, Refused, refusal
 from elfkiln.io.canonical import canonical_json, sha256_hex
 from elfkiln.io.checked import Value
-from elfkiln.io.files import storage_refusal, sync_folder, write_atomic
+from elfkiln.io.files import storage_refusal, sync_folder, write_atomic, write_together
 from elfkiln.io.locking import PATIENCE, locked, used
 from elfkiln.io.reading import read_bytes, read_parts, reason_of, sha256_of
 from elfkiln.io.strict_json import parse_strict_json
@@ -112,7 +112,7 @@ class Store:
         return digest
 
     def add_all(self, blobs: Iterable[bytes]) -> tuple[str, ...]:
-        """Store several blobs and return their digests in order: as `add_bytes`, with one fsync of the folder for all.
+        """Store several blobs, some at once, and return their digests in order; raises as `add_bytes` does.
 
         Whatever ends the process in between, a blob that bears its digest's name is whole.
         """
@@ -120,13 +120,9 @@ class Store:
         missing = {digest: data for digest, data in found if not self.holds(digest)}
         if missing:
             self._prepare()
-            for digest, data in missing.items():
+            for digest in missing:
                 self._clear(self.path(digest))
-                write_atomic(self.path(digest), data, scratch=self.scratch, mode=0o444, sync_parent=False)
-            try:
-                sync_folder(self.blobs)
-            except OSError as error:
-                raise storage_refusal(self.blobs, error) from error
+            write_together(self.blobs, missing, scratch=self.scratch, mode=0o444)
         return tuple(digest for digest, _ in found)
 
     def add_file(self, source: Path, *, expected: str | None = None) -> str:
