@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 import subprocess
 import sys
+import tempfile
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -34,6 +36,7 @@ from elfkiln.design.model import (
 )
 from elfkiln.design.reader import canonical_text, design_digest, parse_design_module, read_design
 from elfkiln.design.run_generator import run_generator
+from rendered import design_of
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples" / "iron"
 NAMES = ("copy_one_core", "gemm_2x2", "panel_gemm", "sequences_rtp")
@@ -49,8 +52,15 @@ T256 = np.ndarray[(4, 64), np.dtype[np.int8]]
 """
 
 
+@cache
+def printed(name):
+    """What the generator of an example prints."""
+    with tempfile.TemporaryDirectory() as folder:
+        return run_generator((EXAMPLES / f"{name}.py").read_text(), workdir=Path(folder))
+
+
 @pytest.fixture
-def built(tmp_path):
+def built():
     """Run a program that builds a device named `dev` from the given lines; return its design."""
 
     def build(lines, name="dev"):
@@ -59,15 +69,14 @@ def built(tmp_path):
             f"{HEAD}with mlir_mod_ctx() as ctx:\n    @device(AIEDevice.npu2, sym_name={name!r})\n    def _():\n{body}\n"
             "    print(ctx.module)\n"
         )
-        return read_design(run_generator(program, workdir=tmp_path))
+        return design_of(program)
 
     return build
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_examples_print_what_the_real_package_printed(name, tmp_path):
-    printed = run_generator((EXAMPLES / f"{name}.py").read_text(), workdir=tmp_path)
-    ours = parse_design_module(printed)
+def test_the_examples_print_what_the_real_package_printed(name):
+    ours = parse_design_module(printed(name))
     real = parse_design_module((EXAMPLES / f"{name}.2026-08.generic.mlir").read_text())
     # Same operations in the same order with the same properties, attributes, types, symbols and uses of values.
     assert ours.is_structurally_equivalent(real)
@@ -75,9 +84,8 @@ def test_the_examples_print_what_the_real_package_printed(name, tmp_path):
     assert not ours.is_structurally_equivalent(april)
 
 
-def test_the_comparison_sees_one_changed_number(tmp_path):
-    printed = run_generator((EXAMPLES / "copy_one_core.py").read_text(), workdir=tmp_path)
-    ours, other = parse_design_module(printed), parse_design_module(printed)
+def test_the_comparison_sees_one_changed_number():
+    ours, other = parse_design_module(printed("copy_one_core")), parse_design_module(printed("copy_one_core"))
     assert ours.is_structurally_equivalent(other)
     tile = next(op for op in other.walk() if op.name == "aie.tile")
     tile.properties["row"] = IntegerAttr(1, i32)
@@ -86,11 +94,11 @@ def test_the_comparison_sees_one_changed_number(tmp_path):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_what_is_printed_is_canonical_and_the_same_every_time(name, tmp_path):
+    text = printed(name)
     program = (EXAMPLES / f"{name}.py").read_text()
-    printed = run_generator(program, workdir=tmp_path / "a")
-    assert run_generator(program, workdir=tmp_path / "another folder") == printed
-    assert canonical_text(parse_design_module(printed)) == printed
-    assert design_digest(printed) == design_digest((EXAMPLES / f"{name}.2026-08.generic.mlir").read_text())
+    assert run_generator(program, workdir=tmp_path / "another folder") == text
+    assert canonical_text(parse_design_module(text)) == text
+    assert design_digest(text) == design_digest((EXAMPLES / f"{name}.2026-08.generic.mlir").read_text())
 
 
 def test_it_is_no_aie_for_anyone_else():
