@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import hashlib
+import json
 import os
 import pickle
 import subprocess
@@ -32,7 +33,7 @@ def _sources() -> bytes:
 
 # Runs generators in forks of a process that has imported once, as builds do.
 _SERVER = """\
-import pickle, sys
+import json, pickle, sys
 from pathlib import Path
 from elfkiln.design.run_generator import design_of_generator, prepare_to_fork
 from elfkiln.errors import ElfkilnError
@@ -48,7 +49,7 @@ while True:
         kept.write_bytes(pickle.dumps(design))
     except ElfkilnError as error:
         answer = str(error)
-    print(answer, flush=True)
+    print(json.dumps(answer), flush=True)
 """
 
 
@@ -62,6 +63,24 @@ def _server() -> subprocess.Popen[bytes]:
     return server
 
 
+def _run(program: str, folder: str | Path, made: Path) -> str:
+    """Let the server run a generator in a folder and write its design to `made`; return how it failed, or nothing."""
+    server = _server()
+    pickle.dump((program, folder, made), server.stdin)
+    server.stdin.flush()
+    return json.loads(server.stdout.readline())
+
+
+def failure_of(program: str, folder: Path) -> str:
+    """The one line that a generator's failure is, run in a folder where it may leave nothing."""
+    folder.mkdir()
+    failure = _run(program, folder, folder.parent / "design")
+    assert failure
+    assert "\n" not in failure
+    assert list(folder.iterdir()) == []
+    return failure
+
+
 @cache
 def design_of(program: str) -> Design:
     """The design that a generator prints; it is shared by all tests and runs, so nobody may change it."""
@@ -69,12 +88,9 @@ def design_of(program: str) -> Design:
     if kept.is_file():
         return pickle.loads(kept.read_bytes())
     _DESIGNS.mkdir(parents=True, exist_ok=True)
-    server = _server()
     with tempfile.TemporaryDirectory(dir=_DESIGNS) as folder:
         made = Path(folder) / "design"
-        pickle.dump((program, folder, made), server.stdin)
-        server.stdin.flush()
-        failure = server.stdout.readline().decode().rstrip("\n")
+        failure = _run(program, folder, made)
         assert not failure, failure
         design = pickle.loads(made.read_bytes())
         os.replace(made, kept)
