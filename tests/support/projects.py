@@ -71,6 +71,7 @@ class StandInBuilder:
     no_output_for: str = ""
     killed_for: str = ""
     hangs_in: str = ""
+    parts_in: str = ""
     suffix: bytes = b""
     built: list[str] = field(default_factory=list)
     source: str = "1" * 64
@@ -108,6 +109,14 @@ class StandInBuilder:
         if not (self.no_output_for and self.no_output_for in text):
             elf.write_bytes(b"\x7fELF" + text.encode() + self.suffix)
         return Built(elf, "a log\n")
+
+    def shared_parts(self, generators):
+        """Name two parts, if there is a folder for them: one for all generators, and one that cannot be made."""
+        return [str(len(list(generators))), "broken/part"] if self.parts_in else []
+
+    def make_part(self, part, workdir):
+        """Note a part, and how much was built before it."""
+        Path(self.parts_in, part).write_text(f"{len(self.built)} {workdir.is_dir()}")
 
     def open(self, elf):
         """Return the text, which speaks of the name's K and N."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,7 +21,7 @@ from elfkiln.work import worker
 from elfkiln.work.build import build_elfs
 from elfkiln.work.jobs import plan_jobs
 from elfkiln.work.pool import Pool
-from elfkiln.work.worker import Failed, Means, Note, Obtained, Phase, Task, do
+from elfkiln.work.worker import STORES, Failed, Means, Note, Obtained, Phase, Task, do
 from processes import gone, wait_for
 from projects import SUPPORT, TINY_NAMES, TINY_RECIPES
 
@@ -77,6 +78,64 @@ def test_fail_fast_ends_what_runs_and_tells_every_name(project, apart):
     assert {failure.reason for failure in report.failures} == {"the stand-in was told to fail"}
 
 
+def test_shared_parts_are_made_before_the_first_recipe_and_only_for_a_first_build(project, apart, tmp_path):
+    parts = tmp_path / "parts"
+    parts.mkdir()
+    apart.parts_in = str(parts)
+    # One at a time gains nothing by it.
+    assert elfs(project, apart, jobs=1).exit_code == 0
+    assert list(parts.iterdir()) == []
+    # A build of what is registered and stored, with every memo gone, finds that it has nothing to compile.
+    shutil.rmtree(project.cache)
+    assert elfs(project, apart, jobs=2, rebuild=True).exit_code == 0
+    assert list(parts.iterdir()) == []
+    shutil.rmtree(project.out)
+    report = elfs(project, apart, jobs=2)
+    # The part that cannot be made fails no recipe: whoever needs it would say so.
+    assert (report.exit_code, len(report.built)) == (0, TINY_NAMES)
+    assert [(part.name, part.read_text()) for part in parts.iterdir()] == [(str(TINY_RECIPES), "0 True")]
+
+
+def test_while_one_stores_another_begins_and_no_more_build_than_were_asked_for(monkeypatch):
+    """With lines whose other ends are held here: what a worker gets, and when."""
+    ends = []
+
+    def fork(pool, count):
+        for _ in range(count):
+            ours, theirs = Pipe()
+            pool._lines.append(ours)
+            ends.append(theirs)
+
+    monkeypatch.setattr(Pool, "_start", lambda _: None)
+    monkeypatch.setattr(Pool, "_fork", fork)
+
+    def got():
+        return [end.recv() if end.poll() else None for end in ends]
+
+    with Pool() as pool:
+        pool.take(None, 2)
+        messages = pool.run(["a", "b", "c", "d"])
+        assert next(messages) is None
+        assert got() == ["a", "b", None]
+        ends[0].send(Phase("check"))
+        assert (next(messages), next(messages)) == ((0, Phase("check")), None)
+        assert got() == [None, None, None]
+        ends[0].send(STORES)
+        assert (next(messages), next(messages)) == ((0, STORES), None)
+        assert got() == [None, None, "c"]
+        # The one that has stored is free, but two build.
+        ends[0].send(Failed("a", 1))
+        assert (next(messages), next(messages)) == ((0, Failed("a", 1)), None)
+        assert got() == [None, None, None]
+        ends[2].send(Failed("c", 1))
+        assert (next(messages), next(messages)) == ((2, Failed("c", 1)), None)
+        # The line that was busy last, though another has waited for longer.
+        assert got() == [None, None, "d"]
+        ends[1].send(Failed("b", 1))
+        ends[2].send(Failed("d", 1))
+        assert sorted(number for number, _ in messages) == [1, 3]
+
+
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
 def test_no_process_of_a_build_outlives_it(how, project, tmp_path):
     program = (
@@ -104,7 +163,7 @@ def test_phases_come_before_the_outcome_and_who_waits_says_for_whom(project, sta
     sent = []
     means = Means(project, stand_in)
     assert isinstance(do(means, None, Task(job, {}), sent.append), Obtained)
-    assert sent == [Phase("check")]
+    assert sent == [Phase("check"), Phase("store")]
     # Another process has the recipe's lock for a while.
     monkeypatch.setitem(locking.locked.__wrapped__.__kwdefaults__, "said_after", 0.05)
     (lock,) = project.locks.glob("*.lock")
@@ -123,8 +182,8 @@ def test_phases_come_before_the_outcome_and_who_waits_says_for_whom(project, sta
 def test_a_pool_that_is_left_ends_its_processes_at_once(project, apart, tmp_path):
     apart.hangs_in = str(tmp_path)
     (job, *_), _ = plan_jobs(project, apart, [model_requirements(project, "tiny")])
-    with Pool(1) as pool:
-        pool.take(Means(project, apart))
+    with Pool() as pool:
+        pool.take(Means(project, apart), 1)
         messages = pool.run([Task(job, {})])
         while not list(tmp_path.glob("*.pid")):
             assert not isinstance(next(messages), tuple) or time.sleep(0.01) is None

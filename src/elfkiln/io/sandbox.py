@@ -26,9 +26,20 @@ class Way:
     reason: str = ""
 
 
+_taken: list[Way] = []
+
+
+def take(found: Way) -> None:
+    """Take what the process that started this one found out, instead of trying it once more."""
+    _taken[:] = [found]
+    way.cache_clear()
+
+
 @cache
 def way() -> Way:
-    """Return how the network can be forbidden here, tried once per process."""
+    """Return how the network can be forbidden here, tried once per process unless another one did."""
+    if _taken:
+        return _taken[0]
     first = Way(NAMESPACE)
     reason = _refusal(first)
     if not reason:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 Say = Callable[[str], None]
-"""Takes the name of the phase a build is in: `render`, `design`, `lint`, `compile`, `link`, `check`."""
+"""Takes the name of the phase a build is in: `render`, `design`, `lint`, `compile`, `check`, `store`."""
 
 
 def silent(phase: str) -> None:
@@ -104,6 +104,19 @@ class Builder(Protocol):
 
     def open(self, elf: Path) -> OpenedElf:
         """Read an ELF of this target, which is then compared with every name it bears; `Differs` when it is none."""
+        ...
+
+
+@runtime_checkable
+class SharedParts(Protocol):
+    """A builder whose builds have parts in common that can be made before the first of them asks."""
+
+    def shared_parts(self, generators: Iterable[RenderedGenerator]) -> Sequence[object]:
+        """Return the parts that builds of these generators share, those that take longest first; can be pickled."""
+        ...
+
+    def make_part(self, part: object, workdir: Path) -> None:
+        """Make one part and keep it where builds look for it, unless it is there or just being made."""
         ...
 
 

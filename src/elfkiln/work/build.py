@@ -21,7 +21,7 @@ from elfkiln.store.agreement import require_agreement
 from elfkiln.store.artifacts import Artifact, find_artifact, recipe_ref
 from elfkiln.store.blobs import Store
 from elfkiln.store.registry import Entry, load_registry, register
-from elfkiln.targets.target import Builder, RemoteCounts, headline_of
+from elfkiln.targets.target import Builder, RemoteCounts, SharedParts, headline_of
 from elfkiln.work.build_log import forget_failed, keep_failed
 from elfkiln.work.fast_elfs import nothing_to_do
 from elfkiln.work.generations import changing
@@ -31,7 +31,7 @@ from elfkiln.work.mirrors import Mirrors
 from elfkiln.work.obtain import Obtained, check_names, entries_of, refuse_drift
 from elfkiln.work.pool import Pool
 from elfkiln.work.progress import Progress
-from elfkiln.work.worker import Failed, Means, Message, Note, Phase, Task, do_here
+from elfkiln.work.worker import Ahead, Failed, Means, Message, Note, Phase, Task, do_here
 
 _WRITE_SECONDS = 0.5
 """How long what is built may wait for being registered with others: registry.yaml is written as a whole."""
@@ -122,26 +122,35 @@ def build_elfs(
     show = progress or Progress.silent()
     show.headline(headline_of(builder))
     registered = load_registry(project.registry_file).entries(builder.pin.name)
-    todo, refused = plan_jobs(project, builder, sets)
-    names = sum(len(job.wanted) for job in todo) + len(refused)
-    store = Store(project.store)
-    if mirrors is not None and (rebuild or not mirrors.addresses):
-        mirrors = None
-    if mirrors is not None:
-        mirrors.opened()  # an address that is none is refused before anything is built
-    options = Options(jobs, rebuild=rebuild, fail_fast=fail_fast, mirrors=mirrors)
-    run = _Run(project, builder, store, options, show, registered, store.refs())
-    todo, conflicts = _without_conflicts(project, todo, registered)
-    for failure in (*refused, *conflicts):
-        show.failed(failure.key, failure.reason)
-        run.failures.append(failure)
-    try:
-        if todo:
-            sweep_project(project)
-            with changing(project, f"elfs target={builder.pin.name}"):
-                run.all(todo)
-    finally:
-        show.stop()
+    with ExitStack() as stack:
+        pools: list[Pool] = []
+
+        def start_pool() -> None:
+            if builder.own_processes:
+                pools.append(stack.enter_context(Pool()))
+
+        # The processes that build import while the rest of the work is planned.
+        todo, refused = plan_jobs(project, builder, sets, start_pool)
+        names = sum(len(job.wanted) for job in todo) + len(refused)
+        store = Store(project.store)
+        if mirrors is not None and (rebuild or not mirrors.addresses):
+            mirrors = None
+        if mirrors is not None:
+            mirrors.opened()  # an address that is none is refused before anything is built
+        options = Options(jobs, rebuild=rebuild, fail_fast=fail_fast, mirrors=mirrors)
+        pool = pools[0] if pools else None
+        run = _Run(project, builder, store, options, show, registered, store.refs(), pool)
+        todo, conflicts = _without_conflicts(project, todo, registered)
+        for failure in (*refused, *conflicts):
+            show.failed(failure.key, failure.reason)
+            run.failures.append(failure)
+        try:
+            if todo:
+                sweep_project(project)
+                with changing(project, f"elfs target={builder.pin.name}"):
+                    run.all(todo)
+        finally:
+            show.stop()
     report = BuildReport(
         builder.pin.name,
         builder.pin.digest,
@@ -202,6 +211,7 @@ class _Run:
     progress: Progress
     registered: Mapping[str, Entry]
     refs: Container[str]
+    pool: Pool | None = None
     built: list[str] = field(default_factory=list)
     fetched: list[str] = field(default_factory=list)
     admitted: list[str] = field(default_factory=list)
@@ -230,13 +240,14 @@ class _Run:
         refuse_other_kinds(self.project.registry_file)
         sweep(build_parent(self.project.work))
         with ExitStack() as stack:
-            size = min(self.options.jobs or os.cpu_count() or 1, len(rest))
-            # The processes import while the bytes of the tools are hashed.
-            pool = stack.enter_context(Pool(size)) if self.builder.own_processes else None
+            pool = self.pool
+            if pool is None and self.builder.own_processes:
+                pool = stack.enter_context(Pool())
             say_what_is_not_forbidden()
+            # The processes import while the bytes of the tools are hashed.
             self.builder.prepare()
             if pool is not None:
-                pool.take(self.means)
+                pool.take(self.means, min(self.options.jobs or os.cpu_count() or 1, len(rest)))
             # Nobody removes what workers store before it has its name in registry.yaml.
             stack.enter_context(self.store.in_use())
             try:
@@ -252,7 +263,7 @@ class _Run:
         if pool is None:
             messages: Generator[tuple[int, Message] | None] = do_here(self.means, tasks)
         else:
-            messages = pool.run(tasks)
+            messages = pool.run(tasks, self._ahead(rest))
         with closing(messages):
             for message in messages:
                 if message is None:
@@ -276,6 +287,19 @@ class _Run:
                             return
                     case Obtained() as found:
                         self._take(job, found)
+
+    def _ahead(self, rest: list[Job]) -> list[Ahead]:
+        """Return what can be made before the first recipe asks: for the first builds of a store and no later ones.
+
+        A recipe whose artifact is in the store, or comes from a mirror, needs no part; it is known when its turn comes.
+        """
+        keys = [key for job in rest for key in self._entries(job)]
+        found = self.options.mirrors is not None or any(
+            self.store.path(self.registered[key].elf).exists() for key in keys
+        )
+        if found or not isinstance(self.builder, SharedParts):
+            return []
+        return [Ahead(part) for part in self.builder.shared_parts(job.generator for job in rest)]
 
     def _entries(self, job: Job) -> dict[str, Entry]:
         return {key: entry for key, _ in job.wanted if (entry := self.registered.get(key)) is not None}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from elfkiln.engine import contract
@@ -16,7 +16,7 @@ from elfkiln.store.blobs import Store
 from elfkiln.store.recipe import Recipe
 from elfkiln.store.registry import Entry
 from elfkiln.targets.target import Builder
-from elfkiln.work.recipes import Memo
+from elfkiln.work.recipes import Memo, package_digest
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,14 +124,19 @@ def _tag_of(requirements: RequirementSet) -> str:
     return next(tags, contract.tag_of_layout(requirements.layout))
 
 
+def _nothing() -> None:
+    """Do nothing."""
+
+
 def plan_jobs(
-    project: Project, builder: Builder, sets: Iterable[RequirementSet]
+    project: Project, builder: Builder, sets: Iterable[RequirementSet], missed: Callable[[], None] = _nothing
 ) -> tuple[tuple[Job, ...], tuple[Failure, ...]]:
     """Return the jobs for all requirements, names of one recipe together, and those that are refused before a build.
 
-    Nothing is run: recipes are those that are remembered, and the jobs of others have none.
+    Nothing is run: recipes are those that are remembered, and the jobs of others have none. At the first of those
+    `missed` is called, once: something is going to be built.
     """
-    memo = Memo(project, builder)
+    memo, package = Memo(project, builder), package_digest()
     found: dict[object, tuple[Recipe | None, RenderedGenerator]] = {}
     wanted: dict[object, dict[str, Requirement]] = {}
     failures: list[Failure] = []
@@ -140,10 +145,13 @@ def plan_jobs(
             key = registry_key(requirements, requirement)
             try:
                 generator = generator_of(project, requirements, requirement)
-                recipe = memo.find(generator)
+                recipe = memo.find(generator, package)
             except ElfkilnError as error:
                 failures.append(Failure(key, str(error), error.exit_code))
                 continue
+            if recipe is None:
+                missed()
+                missed = _nothing
             # Names of one recipe have one shape: another number of columns is another design.
             of = (recipe.digest if recipe else identity(generator), requirement.columns)
             found.setdefault(of, (recipe, generator))

@@ -107,6 +107,7 @@ def obtain(
             where_from = provenance(artifact, made.recipe.table, origin)
             return [where_from, lint_result(artifact, builder.pin.name, result.log)]
 
+        say("store")
         with store.in_use():
             return Obtained(put_artifact(store, made, said), built=True, remote=result.remote)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 from elfkiln.errors import ElfkilnError
@@ -34,10 +35,6 @@ def _templates(folder: Path, name: str) -> list[str]:
     """Return a template's name and those of all it includes, imports or extends."""
     if not name:
         return []
-    import jinja2
-    from jinja2 import meta
-
-    environment = jinja2.Environment(loader=jinja2.FileSystemLoader(folder), autoescape=False)
     found: list[str] = []
     waiting = [name]
     while waiting:
@@ -46,8 +43,20 @@ def _templates(folder: Path, name: str) -> list[str]:
             continue
         found.append(one)
         try:
-            text = (folder / one).read_text(encoding="utf-8")
-            waiting += [other for other in meta.find_referenced_templates(environment.parse(text)) if other]
-        except (OSError, ValueError, jinja2.TemplateError):
+            waiting += _referenced((folder / one).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
             continue
     return sorted(found)
+
+
+@cache
+def _referenced(text: str) -> tuple[str, ...]:
+    """Return the templates that a template's text names, found out once; none where it is not a template."""
+    import jinja2
+    from jinja2 import meta
+
+    try:
+        parsed = jinja2.Environment(autoescape=False).parse(text)
+        return tuple(other for other in meta.find_referenced_templates(parsed) if other)
+    except jinja2.TemplateError:
+        return ()

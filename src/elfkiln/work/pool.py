@@ -21,54 +21,63 @@ from pathlib import Path
 
 import elfkiln
 from elfkiln.errors import EXIT_DIFFERS
+from elfkiln.io import sandbox
 from elfkiln.io.complaint import complaint
 from elfkiln.io.variation import reproducing
 from elfkiln.work.obtain import Obtained
-from elfkiln.work.worker import Failed, Means, Message, Task
+from elfkiln.work.worker import STORES, Ahead, Failed, Made, Means, Message, Task
 
 # The first words are what a list of processes shows of it.
 _START = (
     "'builds ELFs for elfkiln'; import sys; sys.path.insert(0, sys.argv[1]); from elfkiln.work.worker import serve; "
-    "serve(int(sys.argv[2]), [int(word) for word in sys.argv[3:]])"
+    "serve(int(sys.argv[2]))"
 )
 _TICK_SECONDS = 0.2
+_NO_TASK = -1
 # Generators run in forks of a worker: their sets must have one order, and BLAS must not bring threads.
 _ENVIRONMENT = {"PYTHONHASHSEED": "0", "PYTHONUTF8": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 
 class Pool:
-    """`size` workers. Use it as a context manager: leaving it ends them."""
+    """Workers, once `take` has said how many. Use it as a context manager: leaving it ends them."""
 
-    def __init__(self, size: int) -> None:
-        """Start the processes; they import while this one goes on."""
+    def __init__(self) -> None:
+        """Start the process that the workers are forked from; it imports while this one goes on."""
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 closed with the pool
         self._started: list[tuple[subprocess.Popen[bytes], socket.socket]] = []
         self._lines: list[Connection] = []
+        self._size = 1
         self._setup: tuple[object, bytes] | None = None
-        self._start(size)
+        self._start()
 
-    def _start(self, size: int) -> None:
+    def _start(self) -> None:
         life, their_life = socket.socketpair()
-        pairs = [socket.socketpair() for _ in range(size)]
-        theirs = [their_life.fileno(), *(there.fileno() for _, there in pairs)]
         root = str(Path(elfkiln.__file__).resolve().parents[1])
         process = subprocess.Popen(
-            [sys.executable, "-P", "-s", "-B", "-c", _START, root, *map(str, theirs)],
+            [sys.executable, "-P", "-s", "-B", "-c", _START, root, str(their_life.fileno())],
             env=dict(os.environ) if reproducing() else _environment(os.environ) | _ENVIRONMENT,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=self._errors,
-            pass_fds=theirs,
+            pass_fds=[their_life.fileno()],
             start_new_session=True,
         )
         their_life.close()
-        for _, there in pairs:
-            there.close()
         self._started.append((process, life))
-        fresh = [Connection(here.detach()) for here, _ in pairs]
-        self._lines += fresh
-        if self._setup is not None:
-            self._greet(fresh)
+
+    def _fork(self, count: int) -> None:
+        """Have workers forked from the process that was started last, and tell them what they build with."""
+        assert self._setup is not None
+        for _ in range(count):
+            here, there = socket.socketpair()
+            # A process that has died forks nobody, and the end of the line is seen when a task is sent.
+            with there, contextlib.suppress(OSError):
+                socket.send_fds(self._started[-1][1], [b"."], [there.fileno()])
+            line = Connection(here.detach())
+            self._lines.append(line)
+            with contextlib.suppress(OSError):
+                line.send(self._setup[0])
+                line.send_bytes(self._setup[1])
 
     def __enter__(self) -> Pool:
         """Return the pool itself."""
@@ -85,38 +94,39 @@ class Pool:
             process.wait()
         self._errors.close()
 
-    def take(self, means: Means) -> None:
-        """Tell the workers what they build with; before the first task."""
-        self._setup = (sys.path, dict(os.environ)), pickle.dumps(means)
-        self._greet(self._lines)
+    def take(self, means: Means, size: int) -> None:
+        """Get `size` workers, and tell them what they build with; before the first task."""
+        self._setup = (sys.path, dict(os.environ), sandbox.way()), pickle.dumps(means)
+        self._size = size
+        # Storing is waiting for the disk. Where several build, one more worker begins with the next task meanwhile.
+        self._fork(size + 1 if size > 1 else size)
 
-    def _greet(self, lines: Iterable[Connection]) -> None:
-        assert self._setup is not None
-        for line in lines:
-            with contextlib.suppress(OSError):  # its end is seen when a task is sent
-                line.send(self._setup[0])
-                line.send_bytes(self._setup[1])
-
-    def run(self, tasks: Iterable[Task]) -> Generator[tuple[int, Message] | None]:
+    def run(self, tasks: Iterable[Task], ahead: Iterable[Ahead] = ()) -> Generator[tuple[int, Message] | None]:
         """Do tasks, several at once; yield (number of the task, message) as they come, None where none comes for long.
 
-        The last message of a task is its outcome.
+        The last message of a task is its outcome. `ahead` is done before them, where several are done at once, and
+        nothing is heard of it.
 
         Whoever wants no more closes the generator, and then the pool, which ends what runs.
         """
-        waiting = deque(enumerate(tasks))
-        idle = list(self._lines)
+        waiting: deque[tuple[int, Task | Ahead]] = deque(enumerate(tasks))
+        if self._size > 1:
+            waiting.extendleft((_NO_TASK, one) for one in reversed(list(ahead)))
+        idle = list(reversed(self._lines))
         busy: dict[Connection, int] = {}
+        storing: set[Connection] = set()
         while waiting or busy:
-            while waiting and idle:
+            while waiting and idle and len(busy) - len(storing) < self._size:
                 number, task = waiting.popleft()
-                line = idle.pop(0)
+                # The one that was busy last: it has what a first task would have to begin with.
+                line = idle.pop()
                 busy[line] = number
                 with contextlib.suppress(OSError):  # a dead worker's line ends, which is seen below
                     line.send(task)
             if waiting and not busy:
                 # All workers died; what is left is for new ones.
-                self._start(1)
+                self._start()
+                self._fork(1)
                 idle = [self._lines[-1]]
                 continue
             ready = wait(list(busy), _TICK_SECONDS)
@@ -130,12 +140,17 @@ class Pool:
                     del busy[line]
                     self._lines.remove(line)
                     line.close()
-                    yield number, Failed(self._epitaph(), EXIT_DIFFERS)
-                    continue
-                if isinstance(message, Obtained | Failed):
-                    del busy[line]
-                    idle.append(line)
-                yield number, message
+                    message = Failed(self._epitaph(), EXIT_DIFFERS)
+                else:
+                    if message == STORES:
+                        storing.add(line)
+                    elif isinstance(message, Obtained | Failed | Made):
+                        del busy[line]
+                        idle.append(line)
+                if line not in busy:
+                    storing.discard(line)
+                if number != _NO_TASK:
+                    yield number, message
 
     def _epitaph(self) -> str:
         """Return what is known of the end of a worker."""

@@ -48,7 +48,10 @@ class Progress:
         self._total, self._done = total, 0
 
     def phase(self, title: str, name: str) -> None:
-        """Say what work on a recipe has come to: `render`, `design`, `lint`, `compile` (shown on a terminal only)."""
+        """Say what work on a recipe has come to (shown on a terminal only).
+
+        It is one of `render`, `design`, `lint`, `compile`, `check`, `store`.
+        """
         with self._lock:
             self._running[title] = name
             if self._wants_live and self._live is None:

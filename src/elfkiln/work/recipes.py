@@ -36,9 +36,12 @@ class Memo:
     project: Project
     builder: Builder
 
-    def find(self, generator: RenderedGenerator) -> Recipe | None:
-        """Return the recipe that came of a generator, None when that is not known. Raises what reading sources does."""
-        key = self.key(generator, self.builder.sources(generator))
+    def find(self, generator: RenderedGenerator, package: str | None = None) -> Recipe | None:
+        """Return the recipe that came of a generator, None when that is not known. Raises what reading sources does.
+
+        `package` is what `package_digest` returned; who asks for many generators finds it out once.
+        """
+        key = self.key(generator, self.builder.sources(generator), package)
         try:
             data = self._cache.find(key) if key is not None else None
             table = json.loads(data) if data is not None else {}
@@ -49,17 +52,17 @@ class Memo:
     def tell(self, generator: RenderedGenerator, workdir: Path, say: Say = silent) -> Inputs:
         """Run the generator and return its compile inputs; the recipe is remembered. Raises what the builder does."""
         sources = self.builder.sources(generator)
-        key = self.key(generator, sources)
         inputs = self.builder.inputs(generator, sources, workdir, say)
-        # Not where something was edited meanwhile: what was read before the edit must not be found under its key.
-        if key is not None and key == self.key(generator, sources):
+        # Last: where this package was edited meanwhile there is no key, and what it did before is not remembered.
+        key = self.key(generator, sources)
+        if key is not None:
             with contextlib.suppress(ElfkilnError):
                 self._cache.keep(key, inputs.recipe.data)
         return inputs
 
-    def key(self, generator: RenderedGenerator, sources: Sources) -> str | None:
+    def key(self, generator: RenderedGenerator, sources: Sources, package: str | None = None) -> str | None:
         """Return the digest of everything that leads to a recipe, None when this process may be older than its code."""
-        package = package_digest()
+        package = package or package_digest()
         if package is None:
             return None
         read = {

@@ -1,7 +1,8 @@
 """The processes that build: one that imports everything once, and a fork of it for each recipe that is built at once.
 
-Started by `elfkiln.work.pool` with its descriptors: a life line, whose end means that elfkiln is gone, and one line per
-worker. What goes over a line is pickled. A worker has no threads, so it may run generators in forks of itself.
+Started by `elfkiln.work.pool` with a life line, over which come the lines of the workers to fork, and whose end means
+that elfkiln is gone. What goes over a line is pickled. A worker has no threads, so it may run generators in forks of
+itself.
 """
 
 from __future__ import annotations
@@ -9,9 +10,11 @@ from __future__ import annotations
 import contextlib
 import gc
 import io
+import itertools
 import os
 import pickle
 import signal
+import socket
 import sys
 import traceback
 from collections.abc import Callable, Generator, Iterable, Mapping
@@ -21,12 +24,14 @@ from pathlib import Path
 from typing import NoReturn
 
 from elfkiln.errors import BuildFailed, ElfkilnError, brief, log_of_error
+from elfkiln.io import sandbox
 from elfkiln.io.files import space_refusal, storage_refusal
 from elfkiln.io.keeper import dies_with
 from elfkiln.io.variation import number_from, reproducing
+from elfkiln.io.workspace import build_parent, private_folder
 from elfkiln.project import Project
 from elfkiln.store.registry import Entry
-from elfkiln.targets.target import Builder
+from elfkiln.targets.target import Builder, SharedParts
 from elfkiln.work.jobs import Job
 from elfkiln.work.mirrors import Mirrors, OpenMirrors
 from elfkiln.work.obtain import Obtained, obtain
@@ -59,6 +64,18 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True)
+class Ahead:
+    """What several tasks need, to be made before they ask for it (`targets.target.SharedParts`)."""
+
+    part: object
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """The end of an `Ahead`, whatever came of it: who needs the part finds it, or says why it cannot be made."""
+
+
+@dataclass(frozen=True, slots=True)
 class Phase:
     """What a task has come to, told while it is worked on."""
 
@@ -82,7 +99,9 @@ class Failed:
 
 
 Outcome = Obtained | Failed
-Message = Phase | Note | Outcome
+Message = Phase | Note | Made | Outcome
+STORES = Phase("store")
+"""From here on a task takes no processor to speak of."""
 
 
 def do(means: Means, mirrors: OpenMirrors | None, task: Task, send: Callable[[Message], None]) -> Outcome:
@@ -110,6 +129,15 @@ def do(means: Means, mirrors: OpenMirrors | None, task: Task, send: Callable[[Me
     return Failed(str(told), told.exit_code, log)
 
 
+def make_ahead(means: Means, ahead: Ahead) -> Made:
+    """Make what several tasks need; what goes wrong is said by the first task that needs it."""
+    assert isinstance(means.builder, SharedParts)
+    # A fault of ours too: it would end the build of a recipe that comes to it, and ends nothing here.
+    with contextlib.suppress(Exception), private_folder(build_parent(means.project.work)) as folder:
+        means.builder.make_part(ahead.part, folder)
+    return Made()
+
+
 def do_here(means: Means, tasks: Iterable[Task]) -> Generator[tuple[int, Message]]:
     """Do tasks one after the other in this process, and yield what `Pool.run` does."""
     mirrors = means.opened()
@@ -119,8 +147,8 @@ def do_here(means: Means, tasks: Iterable[Task]) -> Generator[tuple[int, Message
         yield from ((number, message) for message in (*sent, outcome))
 
 
-def serve(life: int, lines: list[int]) -> NoReturn:
-    """Fork a worker for each line, and end with all of them when the life line ends."""
+def serve(life: int) -> NoReturn:
+    """Fork a worker for each line that comes over the life line, and end with all of them when that one ends."""
     server = os.getpid()
     # An interrupt is for elfkiln to see; it then ends the life line.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -128,19 +156,20 @@ def serve(life: int, lines: list[int]) -> NoReturn:
     gc.collect()
     gc.freeze()  # what is here already is not looked at, and so not copied, in the forks
     gc.set_threshold(_YOUNG, 50, 50)
-    for number, line in enumerate(lines):
+    lines = socket.socket(fileno=life)
+    for number in itertools.count():
+        try:
+            _, descriptors, _, _ = socket.recv_fds(lines, 1, 1)
+        except OSError:
+            break
+        if not descriptors:
+            break
         if os.fork() == 0:
             dies_with(server)
             number_from((number << 32) + 1)
-            os.close(life)
-            for other in lines:
-                if other != line:
-                    os.close(other)
-            _work(Connection(line))
-    for line in lines:
-        os.close(line)
-    with contextlib.suppress(OSError):
-        os.read(life, 1)
+            lines.close()
+            _work(Connection(descriptors[0]))
+        os.close(descriptors[0])
     # The whole session: workers, and the programs they run.
     os.killpg(0, signal.SIGKILL)
     os._exit(1)
@@ -154,7 +183,10 @@ def import_once() -> None:
 
     if not reproducing():
         prepare_to_fork()
+    import jinja2.meta  # noqa: F401
+
     import elfkiln.lint.gate
+    import elfkiln.store.attestations
     import elfkiln.targets.sim.make_elf
     import elfkiln.targets.sim.sim_elf  # noqa: F401
 
@@ -163,15 +195,16 @@ def _work(line: Connection) -> NoReturn:
     """Do the tasks that come over a line until it ends."""
     code = 1
     try:
-        sys.path[:0], environment = line.recv()
+        sys.path[:0], environment, way = line.recv()
         os.environ.clear()
         os.environ.update(environment)
+        sandbox.take(way)
         means: Means = pickle.loads(line.recv_bytes())
         mirrors = means.opened()
         while True:
-            task: Task = line.recv()
+            task: Task | Ahead = line.recv()
             sys.stderr = _Said(line)
-            line.send(do(means, mirrors, task, line.send))
+            line.send(make_ahead(means, task) if isinstance(task, Ahead) else do(means, mirrors, task, line.send))
     except (EOFError, BrokenPipeError, ConnectionError):
         code = 0
     finally:

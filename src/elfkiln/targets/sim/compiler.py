@@ -131,6 +131,10 @@ class Compiler:
             found[number] = self.objects.get(*self._made(units[number]))
         return [found[number] for number in range(len(units))]
 
+    def compile_ahead(self, unit: Unit) -> None:
+        """Make the object of a unit that many builds share, unless it is in the cache or just being made."""
+        self.objects.try_get(*self._made(unit))
+
     def _made(self, unit: Unit) -> tuple[str, Callable[[], bytes]]:
         """Return a unit's key in the cache, and what makes its object."""
         words = [unit.command, *unit.flags, unit.source]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
-from elfkiln.families.family import RenderedGenerator
+from elfkiln.families.family import KernelObject, RenderedGenerator
 from elfkiln.io.canonical import sha256_hex
 from elfkiln.project import Project
 from elfkiln.store.recipe import make_recipe
@@ -107,6 +108,26 @@ class SimBuilder:
             elf = self.remote.elf(_known_as(design), inputs.recipe.digest, text, units, compiler)
             counts = self.remote.take_counts()
         return Built(elf, "".join(f"{line}\n" for line in warnings) + compiler.log, counts)
+
+    def shared_parts(self, generators: Iterable[RenderedGenerator]) -> list[object]:
+        """Return the runtime and each microkernel's object, once; nothing where a remote may have whole ELFs."""
+        if self.remote is not None:
+            return []
+        found: dict[str, tuple[tuple[KernelObject, ...], KernelObject | None]] = {}
+        for generator in generators:
+            found.setdefault("", (generator.kernels, None))
+            for kernel in generator.kernels:
+                found.setdefault(f"{kernel.source} {sorted(kernel.defines.items())}", (generator.kernels, kernel))
+        return list(found.values())
+
+    def make_part(self, part: object, workdir: Path) -> None:
+        """Compile the runtime or a microkernel, from the sources that its build will read."""
+        from elfkiln.targets.sim.compiler import Compiler, sim_sources
+
+        kernels, kernel = cast("tuple[tuple[KernelObject, ...], KernelObject | None]", part)
+        compiler = Compiler(self.checked_toolchain(), self.project.cache, workdir)
+        sources = sim_sources(self.project.kernels, kernels)
+        compiler.compile_ahead(compiler.runtime(sources) if kernel is None else compiler.kernel(kernel, sources))
 
     def open(self, elf: Path) -> OpenedElf:
         """Check class, machine, exported symbols and metadata."""
