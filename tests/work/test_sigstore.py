@@ -10,6 +10,7 @@ import logging
 import shutil
 import socket
 import sys
+import threading
 
 import pytest
 from cryptography import x509
@@ -38,7 +39,7 @@ from elfkiln.work.lookup import lookup_set
 from elfkiln.work.pull import pull_set
 from elfkiln.work.push import push_sets
 from elfkiln.work.trust import accepting, said_of_digest, untrusted
-from fake_sigstore import BUNDLE, ISSUER, SOMEBODY, FakeSigstore, b64, changed, compact, serving_sigstore
+from fake_sigstore import BUNDLE, ISSUER, SOMEBODY, START, FakeSigstore, b64, changed, compact, serving_sigstore
 from oci_server import Registry, serving
 from programs import need_package
 from projects import TINY_NAMES, TINY_RECIPES, StandInBuilder, make_project
@@ -241,7 +242,7 @@ REFUSED = {
     "no bundle": (lambda _o, _t: [], "found 0: it has no signed statement"),
     "wrong identity": (
         lambda o, _: [o.bundle(SAID, "eve@example.com")],
-        f"a sigstore bundle of eve@example.com (by {ISSUER}), who is not one of the policy's identities",
+        f"a sigstore bundle in the name of eve@example.com (by {ISSUER}), who is not one of the policy's identities",
     ),
     "wrong issuer": (
         lambda o, _: [o.bundle(SAID, issuer="https://login.example")],
@@ -292,6 +293,10 @@ REFUSED = {
         lambda o, _: [without(o.bundle(SAID), *PROOF, "checkpoint")],
         "its log entry has no proof",
     ),
+    "a field that is not of the format": (
+        lambda o, _: [changed(o.bundle(SAID), *ENTRY, "logIndex", to="first")],
+        "(verificationMaterial.tlogEntries.0.logIndex: Value error, invalid literal for int() with base 10: 'first')",
+    ),
     "no time": (
         lambda o, _: [without(o.bundle(SAID), *ENTRY, "inclusionPromise")],
         "no log or timestamp authority says when it was signed",
@@ -322,6 +327,33 @@ def test_an_entry_that_was_made_after_the_certificate_ended(folder, ours):
     finally:
         ours.now = None
     assert "its certificate is by no authority of" in words_of(folder, policy(), late)
+
+
+LATER, BEFORE = "2100-01-01T00:00:00Z", "2020-06-01T00:00:00Z"
+ROOT_PARTS = {
+    "authority": (("certificateAuthorities", 0, "validFor"), "its certificate is by no authority of"),
+    "log": (("tlogs", 0, "publicKey", "validFor"), "its log entry is in no log of"),
+    "certificate log": (("ctlogs", 0, "publicKey", "validFor"), "its certificate is in no certificate log of"),
+    "time stamp authority": (("timestampAuthorities", 0, "validFor"), "no log or timestamp authority of"),
+}
+
+
+@pytest.mark.parametrize("part", ROOT_PARTS)
+def test_what_a_root_has_retired_vouches_for_nothing_made_since(folder, ours, tmp_path, part):
+    """Whoever gets the key of a retired authority or log makes no identity with it today."""
+    place, words = ROOT_PARTS[part]
+    root = json.loads((folder / "root.json").read_text())
+    bundle = ours.bundle(SAID, **({"stamped": folder} if part == "time stamp authority" else {}))
+    file = tmp_path / "root.json"
+    file.write_text(json.dumps(changed(root, *place, to={"start": START, "end": LATER})))
+    require(tmp_path, policy(), bundle)
+    file.write_text(json.dumps(changed(root, *place, to={"start": START, "end": BEFORE})))
+    assert f"{words} {file}" in words_of(tmp_path, policy(), bundle)
+    # Beside one that counts still, by the same key or another.
+    rows = root[place[0]]
+    both = root | {place[0]: [*json.loads(file.read_text())[place[0]], *rows]}
+    file.write_text(json.dumps(both))
+    require(tmp_path, policy(), bundle)
 
 
 def test_roles_times_targets_and_roots(folder, ours, theirs):
@@ -564,7 +596,7 @@ def test_from_a_token_to_a_set_that_is_checked(here, world, capsys):
     assert misfit(table, FORMS["sign"][1]) is None
     assert main(["attestations", NAME, f"root={here.root}"]) == 0
     out = capsys.readouterr().out
-    assert f"{PROVENANCE}, sigstore bundle of {SOMEBODY} (by {ISSUER}), sha256:" in out
+    assert f"{PROVENANCE}, sigstore bundle in the name of {SOMEBODY} (by {ISSUER}), sha256:" in out
     assert f"{PROVENANCE}, not signed" in out
     assert main(["attestations", NAME, f"root={here.root}", "--json"]) == 0
     whole = json.loads(capsys.readouterr().out)
@@ -678,6 +710,32 @@ def test_what_the_services_make_is_verified_before_it_is_kept(here, world, ours,
     assert not any(
         one.get("artifactType") == BUNDLE for one in map(Store(here.store).manifest, Store(here.store).refs().values())
     )
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        ("/api/v2/signingCert", "no certificate for the identity token by"),
+        ("/api/v1/log/entries", "no bundle from the transparency log:"),
+    ],
+)
+def test_a_service_that_says_nothing_is_not_waited_for(here, world, ours, monkeypatch, capsys, path, words):
+    monkeypatch.setattr("elfkiln.store.sigstore_signer.SECONDS", 0.3)
+    end, whole = threading.Event(), ours.answer
+
+    def answer(asked, headers, body):
+        if asked == path:
+            end.wait(20)
+        return whole(asked, headers, body)
+
+    monkeypatch.setattr(ours, "answer", answer)
+    try:
+        assert signing(here, world[1]) == 1
+    finally:
+        end.set()
+    err = capsys.readouterr().err
+    assert words in err
+    assert "timed out" in err.lower()
 
 
 @pytest.mark.parametrize(

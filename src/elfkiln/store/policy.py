@@ -186,7 +186,7 @@ class Policy:
 
     def _whose(self, bundle: SigstoreBundle) -> tuple[tuple[str, ...], str | None]:
         """Return the names of the identities that a bundle's signer is, or why it counts for nothing."""
-        claimed = f"a sigstore bundle of {brief(bundle.claimed, 300)}"
+        claimed = f"a sigstore bundle in the name of {brief(bundle.claimed, 300)}"
         if not self.identities:
             return (), f"{claimed}, and the policy has no identities"
         who: dict[BundleVerifier, Identity] = {}

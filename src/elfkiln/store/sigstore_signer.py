@@ -13,17 +13,19 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from elfkiln.errors import Differs, Refused, brief, refusal
+from elfkiln.errors import Differs, Refused, refusal
 from elfkiln.io.canonical import canonical_json
 from elfkiln.io.checked import Value
 from elfkiln.io.reading import read_regular
 from elfkiln.io.strict_json import parse_strict_json
 from elfkiln.store.sigstore_bundle import SigstoreBundle, identity_of, read_bundle
-from elfkiln.store.sigstore_verifier import BundleVerifier, need_sigstore
+from elfkiln.store.sigstore_verifier import BundleVerifier, first_line, need_sigstore
 
 AMBIENT = "ambient"
 ENVIRONMENT = "ELFKILN_IDENTITY_TOKEN"
 CONFIG_TYPE = "application/vnd.dev.sigstore.clienttrustconfig.v0.1+json"
+SECONDS = 60
+"""How long a service may say nothing: a log answers when an entry is in it, which takes a few."""
 _MOST_TOKEN = 1 << 16
 _MOST_CONFIG = 8 << 20
 
@@ -51,6 +53,8 @@ class IdentitySigner:
         self.verifier = BundleVerifier(canonical_json(top["trustedRoot"].raw), str(trust))
         try:
             context = SigningContext.from_trust_config(ClientTrustConfig.from_json(data.decode()))
+            for service in (context._fulcio.session, context._rekor._session):
+                _bound(service)
         except Exception as error:
             # A file by anybody in the hands of several libraries, each with errors of its own.
             raise refusal(
@@ -132,6 +136,16 @@ def _detected() -> str:
     return str(token)
 
 
+def _bound(session: Any) -> None:
+    """Let no request of a session wait for ever, as sigstore-python's do."""
+    plain = session.send
+
+    def send(request: Any, **how: Any) -> Any:
+        return plain(request, **(how | {"timeout": SECONDS}))
+
+    session.send = send
+
+
 def _check_url(value: Value) -> None:
     """Refuse a service to which the token would go in clear over a network."""
     text = value.text()
@@ -150,6 +164,5 @@ def _check_url(value: Value) -> None:
 
 def _said(error: BaseException, token: str) -> str:
     """Return the first line of an error without the token, which some library might quote."""
-    lines = str(error).strip().splitlines() or [type(error).__name__]
-    text = lines[0].replace(token, "<token>") if token else lines[0]
-    return brief(text, 200)
+    text = first_line(error)
+    return text.replace(token, "<token>") if token else text

@@ -3,12 +3,16 @@
 The work is sigstore-python's (the extra `elfkiln[sigstore]`, imported when a verifier is made): the certificate chains
 to an authority of the root and was valid when the log, or a timestamp authority, saw it; a certificate log has it; the
 transparency log has the entry, by proof and signed checkpoint; the entry is about this envelope; the signature fits.
-There is no root but the one given: not sigstore's public one either.
+There is no root but the one given: not sigstore's public one either. Of that root, authorities and logs count for the
+times it gives them alone, which sigstore-python does not ask of all: a retired authority's key makes no identity.
 """
 
 from __future__ import annotations
 
+import base64
+import json
 import logging
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -68,14 +72,16 @@ class BundleVerifier:
         for kind in ("certificateAuthorities", "ctlogs", "tlogs"):
             top[kind].items(least=1)
         try:
-            trusted = TrustedRoot(RootTable.from_json(root))
+            self._root: Any = RootTable.from_json(root)
+            trusted = TrustedRoot(self._root)
             trusted.get_fulcio_certs()
-            self._verifier: Any = Verifier(trusted_root=trusted)
+            Verifier(trusted_root=trusted)
         except Exception as error:
             # A file by anybody in the hands of several libraries, each with errors of its own.
-            raise refusal(where, expected="a trusted root of sigstore", found=_first_line(error)) from error
+            raise refusal(where, expected="a trusted root of sigstore", found=first_line(error)) from error
         self.where = where
         self._known: dict[str, Identity | str] = {}
+        self._verifiers: dict[tuple[int, ...], Any] = {}
 
     def signer(self, bundle: SigstoreBundle) -> Identity:
         """Return who signed a bundle's payload; raises `Differs` with the reason when that is not proven."""
@@ -92,7 +98,8 @@ class BundleVerifier:
 
         who = _Named()
         try:
-            kind, payload = self._verifier.verify_dsse(Bundle.from_json(bundle.data), who)
+            parsed = Bundle.from_json(bundle.data)
+            kind, payload = self._at(_times(bundle.data), parsed.signing_certificate).verify_dsse(parsed, who)
         except Exception as error:
             # As above: whatever a library says of hostile bytes is a bundle that is not proven.
             return self._words(error)
@@ -100,13 +107,45 @@ class BundleVerifier:
             return "two readers see different things in it"
         return who.identity
 
+    def _at(self, times: list[datetime], certificate: Certificate) -> Any:
+        """Return a verifier with what of the root counted at all these times.
+
+        Whichever of them is verified later, what verified it is in force then. A certificate log is asked before the
+        certificate is used, so one that ended in between counts.
+        """
+        from sigstore.models import TrustedRoot
+        from sigstore.verify import Verifier
+
+        if not times:
+            raise Differs("not enough sources of verified time")
+        first, last, begin = min(times), max(times), certificate.not_valid_before_utc
+        root = self._root
+        kept = {
+            "certificate_authorities": [
+                one for one in root.certificate_authorities if _covers(one.valid_for, first, last)
+            ],
+            "tlogs": [one for one in root.tlogs if _covers(one.public_key.valid_for, first, last)],
+            "ctlogs": [one for one in root.ctlogs if _covers(one.public_key.valid_for, last, min(begin, first))],
+        }
+        for kind, words in (
+            ("certificate_authorities", "failed to build timestamp certificate chain"),
+            ("tlogs", "invalid log entry"),
+            ("ctlogs", "failed to verify SCT"),
+        ):
+            if not kept[kind]:
+                raise Differs(words)
+        key = tuple(id(one) for rows in kept.values() for one in rows)
+        if key not in self._verifiers:
+            self._verifiers[key] = Verifier(trusted_root=TrustedRoot(root.model_copy(update=kept)))
+        return self._verifiers[key]
+
     def _words(self, error: Exception) -> str:
-        text = _first_line(error)
+        text = str(error)
         root = brief(self.where, 120)
         for part, words in _WORDS:
             if part in text:
                 return words.format(root=root)
-        return f"it cannot be verified by {root} ({text})"
+        return f"it cannot be verified by {root} ({first_line(error)})"
 
 
 class _Named:
@@ -120,6 +159,27 @@ class _Named:
         self.identity = identity_of(cert)
 
 
+def _times(data: bytes) -> list[datetime]:
+    """Return when a bundle says that it was signed: by the log's promise, and by time stamps. None is verified here."""
+    from rfc3161_client import decode_timestamp_response
+
+    material = json.loads(data)["verificationMaterial"]
+    entry = material["tlogEntries"][0]
+    stamps = (material.get("timestampVerificationData") or {}).get("rfc3161Timestamps") or ()
+    found = [decode_timestamp_response(base64.b64decode(one["signedTimestamp"])).tst_info.gen_time for one in stamps]
+    if entry.get("inclusionPromise") and entry.get("integratedTime"):
+        found.append(datetime.fromtimestamp(int(entry["integratedTime"]), UTC))
+    return found
+
+
+def _covers(period: Any, begin: datetime, end: datetime) -> bool:
+    """Whether a period of a trusted root has begun at one time and not ended at another; none at all always counts."""
+    if period is None:
+        return True
+    started = period.start is None or period.start <= begin
+    return started and (period.end is None or end <= period.end)
+
+
 def read_root(path: Path, digest: str | None) -> bytes:
     """Return the bytes of a trusted root's file; raises `Refused` when they have not the sha256 that was named."""
     data = read_regular(path, limit=_MOST_BYTES, remedy="name the trusted root's file")
@@ -130,6 +190,10 @@ def read_root(path: Path, digest: str | None) -> bytes:
     return data
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: BaseException) -> str:
+    """Return what an error of a library says, on one line; of a field that does not fit, its place and why."""
     lines = str(error).strip().splitlines() or [type(error).__name__]
+    if "validation error" in lines[0] and len(lines) > 2:
+        # Pydantic's form: a count, then each place and, indented, the reason with what was found in brackets.
+        return brief(f"{lines[1].strip()}: {lines[2].strip().partition(' [type=')[0]}", 200)
     return brief(lines[0], 200)

@@ -77,7 +77,7 @@ class Said:
         for one in self.attestations:
             signed = f"{one.signatures} signatures" if one.envelope else "not signed"
             if one.bundle:
-                signed = f"sigstore bundle of {one_line(one.bundle.claimed)}"
+                signed = f"sigstore bundle in the name of {one_line(one.bundle.claimed)}"
             result = f" {one.result}" if one.result else ""
             result += f" ({one.tool})" if one.tool else ""
             lines.append(f"  {one.predicate_type}{result}, {signed}, sha256:{one.manifest}")
