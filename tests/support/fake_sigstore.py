@@ -408,11 +408,13 @@ def serving_sigstore(sigstore: FakeSigstore) -> Iterator[str]:
                 status, data = 201, compact(sigstore.answer(self.path, self.headers, body))
             except ConnectionError as error:
                 status, data = 503, compact({"code": 503, "message": str(error)})
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
+            # A client that went away is not an error of the server's.
+            with contextlib.suppress(ConnectionError):
+                self.send_response(status)
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
 
         def log_message(self, *_: object) -> None:
             pass
