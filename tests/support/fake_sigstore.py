@@ -402,6 +402,8 @@ def serving_sigstore(sigstore: FakeSigstore) -> Iterator[str]:
     """Serve an instance's Fulcio and Rekor on loopback and yield the URL."""
 
     class Handler(BaseHTTPRequestHandler):
+        disable_nagle_algorithm = True
+
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             try:
