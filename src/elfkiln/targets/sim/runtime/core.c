@@ -76,6 +76,7 @@ bool sim_acquire(sim_core *core, uint32_t step) {
             return waits(core, SIM_WAITS_POOL, s->index);
         for (uint64_t i = 0; i < more; ++i) {
             pool->filled[(pool->writer_took + i) % pool->depth] = 0;
+            place_fresh(pool, place_of(pool, pool->writer_took + i));
             slot_take(&core->clock, &pool->freed, (pool->writer_took + i) % pool->depth);
         }
         pool->writer_took += more;
@@ -244,8 +245,8 @@ void sim_ended(sim_core *core) {
     core->waits = SIM_ENDED;
 }
 
-/* Returns the place of a call's object, or NULL when the core does not hold it; `filled` is where its flag lies. */
-static uint8_t *object_of(const sim_core *core, const sim_argument *argument, uint8_t **filled) {
+/* Returns the place of a call's object, or NULL when the core does not hold it; `filled` is where its flag is. */
+static sim_place *object_of(const sim_core *core, const sim_argument *argument, uint8_t **filled) {
     const sim_port *port = &core->ports[argument->port];
     const sim_pool *pool = port->pool;
     uint64_t object = core->acquired[argument->number].first + argument->index;
@@ -253,7 +254,7 @@ static uint8_t *object_of(const sim_core *core, const sim_argument *argument, ui
         return NULL;
     uint64_t slot = object % pool->depth;
     *filled = &pool->filled[slot];
-    return pool->objects + slot * pool->slot_bytes;
+    return &pool->places[slot];
 }
 
 static bool buffer_filled(const sim_buffer *buffer) {
@@ -273,6 +274,26 @@ static void text_argument(const sim_core *core, const sim_statement *s, uint32_t
         text_add(", buffer %s,", DESIGN->buffers[core->buffers[argument->number]].name);
 }
 
+/*
+ * How many calls of a core are checked for a kernel that writes what it declares to read only. Others may have the same
+ * bytes, and the host: such a core gets a copy, and what it does to the copy shows afterwards.
+ */
+enum { CALLS_CHECKED = 4 };
+
+/* Fails when a kernel has changed an object that it declares to read only; `before` is the object as it was. */
+static bool check_unchanged(const sim_core *core, uint32_t number, const uint8_t *before, uint64_t bytes) {
+    const uint8_t *after = core->pointers[number];
+    for (uint64_t i = 0; i < bytes; ++i)
+        if (before[i] != after[i]) {
+            if (fail_core(core, CODE_KERNEL)) {
+                text_argument(core, &core->statements[core->step], number);
+                text_string(" is written, and the microkernel declares that it only reads it");
+            }
+            return false;
+        }
+    return true;
+}
+
 bool sim_call(sim_core *core, uint32_t step, void (*kernel)(sim_core *core)) {
     if (!begin(core, step) || !worked(core, KERNEL_WORK))
         return false;
@@ -286,6 +307,8 @@ bool sim_call(sim_core *core, uint32_t step, void (*kernel)(sim_core *core)) {
     }
     uint8_t *filled[ELFKILN_MOST_ARGUMENTS] = {0};
     uint32_t modes[ELFKILN_MOST_ARGUMENTS] = {0};
+    sim_place *places[ELFKILN_MOST_ARGUMENTS] = {0};
+    const uint8_t *before[ELFKILN_MOST_ARGUMENTS] = {0};
     for (uint32_t i = 0; i < s->argument_count; ++i) {
         const sim_argument *argument = &s->arguments[i];
         uint64_t bytes = 0;
@@ -303,9 +326,9 @@ bool sim_call(sim_core *core, uint32_t step, void (*kernel)(sim_core *core)) {
                     return false;
         } else {
             const sim_port *port = &core->ports[argument->port];
-            core->pointers[i] = object_of(core, argument, &filled[i]);
+            places[i] = object_of(core, argument, &filled[i]);
             bytes = port->pool->object_bytes;
-            if (!core->pointers[i]) {
+            if (!places[i]) {
                 if (fail_core(core, CODE_CORE)) {
                     text_argument(core, s, i);
                     text_string(" was released before");
@@ -315,6 +338,7 @@ bool sim_call(sim_core *core, uint32_t step, void (*kernel)(sim_core *core)) {
             ready = *filled[i];
             /* Without a declaration a kernel reads what it consumes and writes what it produces. */
             modes[i] = port->consume ? ELFKILN_READ : ELFKILN_WRITE;
+            core->pointers[i] = places[i]->bytes;
         }
         if (declared) {
             modes[i] = declared->arguments[i].mode;
@@ -344,6 +368,21 @@ bool sim_call(sim_core *core, uint32_t step, void (*kernel)(sim_core *core)) {
                 return false;
             }
     }
+    for (uint32_t i = 0; i < s->argument_count; ++i) {
+        if (s->arguments[i].kind != SIM_OBJECT)
+            continue;
+        sim_pool *pool = core->ports[s->arguments[i].port].pool;
+        /* What a kernel without a declaration does with an object, and what it finds in it, is between the two. */
+        pool->fixed |= !declared;
+        bool check = declared && core->calls < CALLS_CHECKED && !place_alone(places[i]);
+        if (check && !(modes[i] & ELFKILN_WRITE))
+            before[i] = places[i]->bytes;
+        if (check || !declared || modes[i] & ELFKILN_WRITE) {
+            place_own(pool, places[i]);
+            core->pointers[i] = places[i]->bytes;
+        }
+    }
+    core->calls += core->calls < CALLS_CHECKED;
     run.core = core;
     elfkiln_modes_now = &core->modes;
     if (!__builtin_setjmp(violation_exit))
@@ -351,6 +390,8 @@ bool sim_call(sim_core *core, uint32_t step, void (*kernel)(sim_core *core)) {
     if (run.code)
         return false;
     for (uint32_t i = 0; i < s->argument_count; ++i) {
+        if (before[i] && !check_unchanged(core, i, before[i], core->ports[s->arguments[i].port].pool->object_bytes))
+            return false;
         if (!(modes[i] & ELFKILN_WRITE))
             continue;
         if (s->arguments[i].kind == SIM_OBJECT)

@@ -7,6 +7,7 @@
 #include "state.c"
 #include "order.c"
 #include "walk.c"
+#include "place.c"
 #include "stream.c"
 #include "core.c"
 #include "deadlock.c"

@@ -17,6 +17,7 @@ static void reset_end(sim_end *end) {
 
 /* Puts the array in the state that load_pdi leaves: cores at their first statement, FIFOs empty, locks at their init. */
 static void reset_array(void) {
+    reset_places();
     for (uint32_t i = 0; i < DESIGN->pool_count; ++i) {
         sim_pool *pool = &DESIGN->pools[i];
         pool->writer_took = pool->writer_gave = pool->reader_took = pool->reader_gave = 0;
@@ -55,6 +56,7 @@ static void reset_array(void) {
         sim_core *core = &DESIGN->cores[i];
         core->resume = core->step = 0;
         core->consumed = 0;
+        core->calls = 0;
         core->modes = (elfkiln_modes){0, 0};
         core->waits = SIM_RUNS;
         core->queued = false;

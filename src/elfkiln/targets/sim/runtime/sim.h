@@ -53,6 +53,24 @@ typedef struct {
     uint64_t seen;
 } sim_slots;
 
+/* Room for the bytes of one object; `users` slots have their object in it. */
+typedef struct sim_block {
+    uint8_t *bytes;
+    struct sim_block *next;
+    uint32_t users;
+} sim_block;
+
+/*
+ * Where the object of a slot is: in a block, or (block NULL) in the host's memory, whole or as rows of `run` bytes that
+ * are `stride` apart (`run` 0: whole). See place.c.
+ */
+typedef struct {
+    uint8_t *bytes;
+    sim_block *block;
+    uint64_t run;
+    int64_t stride;
+} sim_place;
+
 /* When a core last used a parameter or a lock, and in which statement. */
 typedef struct {
     uint64_t tick;
@@ -62,9 +80,10 @@ typedef struct {
 /*
  * The objects of a FIFO at one tile: a ring of `depth`. One agent writes, one reads; each takes objects and gives them
  * on. Counters count objects since load_pdi; object i lies in slot i % depth. `filled` says of a slot whether anything
- * wrote the object in it. At a mem tile with a link, the ring serves both FIFOs, as on the array.
+ * wrote the object in it. At a mem tile with a link, the ring serves both FIFOs, as on the array. Blocks that no slot
+ * uses are kept by `peer`, the first pool whose slots have as many bytes; in a `fixed` pool each slot keeps its own.
  */
-typedef struct {
+typedef struct sim_pool {
     const char *name;
     const char *tile;
     uint8_t *objects;
@@ -80,12 +99,17 @@ typedef struct {
     uint64_t reader_gave;
     sim_slots given;
     sim_slots freed;
+    sim_place *places;
+    sim_block *blocks;
+    struct sim_pool *peer;
 #ifdef SIM_MORE
     /* Objects that are full from load_pdi on, with what they hold, and how many the reader takes once and keeps. */
     const uint8_t *contents;
     uint32_t initial;
     uint32_t kept;
 #endif
+    sim_block *unused;
+    bool fixed;
 } sim_pool;
 
 /* One stop of a stream: the pattern of its DMA over the objects of a pool. */
@@ -112,6 +136,14 @@ typedef struct {
     uint64_t left;
     sim_cursor cursor;
     sim_queue queue;
+    /* Of a sink: whether its object has a place by now, and whether that is one that holds the bytes already. */
+    bool placed;
+    bool shared;
+    /* Of a source: its pattern over an object whose bytes are rows in the host's memory, and over rows so far apart. */
+    sim_pattern over_rows;
+    const sim_pattern *rows_of;
+    uint64_t rows_run;
+    int64_t rows_stride;
 #ifdef SIM_MORE
     /* How many objects a bounded chain of descriptors moves before it stops (0: no end), and how many it began. */
     uint64_t most;
@@ -263,6 +295,7 @@ typedef struct sim_core {
     uint32_t resume;
     uint32_t step;
     uint64_t consumed;
+    uint32_t calls;
     elfkiln_modes modes;
     uint16_t part;
     uint16_t last_lock;

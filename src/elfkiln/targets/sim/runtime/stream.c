@@ -31,12 +31,41 @@ static void open_task(sim_stream *stream, sim_end *end) {
     end->open = true;
 }
 
+/* Whether an end's pattern can be taken over an object that is rows in the host's memory; `over_rows` is it then. */
+static bool follow_rows(sim_end *end, const sim_pattern *pattern, const sim_place *place) {
+    if (end->rows_of == pattern && end->rows_run == place->run && end->rows_stride == place->stride)
+        return true;
+    end->rows_of = NULL;
+    if (!pattern_over_rows(&end->over_rows, pattern, place->run, place->stride))
+        return false;
+    end->rows_of = pattern;
+    end->rows_run = place->run;
+    end->rows_stride = place->stride;
+    return true;
+}
+
 static void open_object(sim_end *end, uint64_t object) {
     const sim_segment *segment = &end->segments[end->segment];
-    const sim_pool *pool = segment->pool;
-    cursor_start(&end->cursor, pool->objects + (object % pool->depth) * pool->slot_bytes, &segment->pattern);
-    end->left = segment->pattern.bytes;
+    const sim_pattern *pattern = &segment->pattern;
+    sim_place *place = place_of(segment->pool, object);
+    if (place->run) {
+        if (follow_rows(end, pattern, place))
+            pattern = &end->over_rows;
+        else
+            place_own(segment->pool, place);
+    }
+    cursor_start(&end->cursor, place->bytes, pattern);
+    end->left = pattern->bytes;
     end->open = true;
+}
+
+/* Opens the sink's end of an object. Where its bytes are shows with the first of them. */
+static void open_room(sim_end *end) {
+    const sim_pattern *pattern = &end->segments[end->segment].pattern;
+    cursor_start(&end->cursor, NULL, pattern);
+    end->left = pattern->bytes;
+    end->open = true;
+    end->placed = end->shared = false;
 }
 
 #ifdef SIM_MORE
@@ -92,7 +121,8 @@ static void open_sink(sim_stream *stream, sim_end *end) {
 #endif
     slot_take(&stream->clock, &pool->freed, pool->writer_took % pool->depth);
     pool->filled[pool->writer_took % pool->depth] = 0;
-    open_object(end, pool->writer_took++);
+    ++pool->writer_took;
+    open_room(end);
 }
 
 static void next_segment(sim_end *end) {
@@ -161,6 +191,121 @@ static bool check_access(const sim_stream *stream, const sim_end *end, uint64_t 
     return false;
 }
 
+/* Whether the next `count` bytes are an object of a sink as it lies in memory, from its first byte to its last. */
+static bool whole_object(const sim_end *sink, uint64_t count) {
+    if (!sink->count || sink->placed)
+        return false;
+    const sim_segment *segment = &sink->segments[sink->segment];
+    const sim_pool *pool = segment->pool;
+    return !segment->pattern.dims && count == pool->object_bytes && !pool->fixed;
+}
+
+/* The place of the object that a sink receives now. */
+static sim_place *sink_place(const sim_end *sink) {
+    const sim_pool *pool = end_pool(sink);
+    return place_of(pool, pool->writer_took - 1);
+}
+
+/*
+ * Asks for the rows of an object in the host's memory, for the second cache. Who reads them comes to them some objects
+ * later, as behind a DMA that runs ahead, and would wait for each of them otherwise.
+ */
+static void prefetch_rows(sim_place place, uint64_t bytes) {
+    for (uint64_t row = 0; row < bytes; row += place.run, place.bytes += place.stride)
+        for (uint64_t at = 0; at < place.run; at += 64)
+            __builtin_prefetch(place.bytes + at, 0, 2);
+}
+
+static void share(sim_end *sink, sim_place with) {
+    if (with.run)
+        prefetch_rows(with, end_pool(sink)->object_bytes);
+    place_share(end_pool(sink), sink_place(sink), with);
+    sink->placed = sink->shared = true;
+}
+
+/*
+ * Where the next `count` bytes of a source are as an object may have them: `bytes` NULL where they are so nowhere. The
+ * host's memory is such a place while the sequence does not write it. When a run ends nothing is left on the array,
+ * apart from what few designs keep there (SIM_MORE), so no slot has its object there afterwards.
+ */
+static sim_place view_of(const sim_end *source, uint64_t count) {
+    const sim_cursor *cursor = &source->cursor;
+    const sim_pattern *pattern = cursor->pattern;
+    uint8_t *here = cursor_here(cursor);
+    if (source->count) {
+        const sim_pool *pool = end_pool(source);
+        sim_place *place = place_of(pool, pool->reader_took - 1);
+        if (pool->fixed || place->run || cursor_run(cursor) < count || (uintptr_t)here % OBJECT_ALIGNMENT)
+            return (sim_place){0};
+        return (sim_place){here, place->block, 0, 0};
+    }
+#ifdef SIM_MORE
+    return (sim_place){0};
+#else
+    if (run.sequence->arguments[front_task(source)->argument].written)
+        return (sim_place){0};
+    if (cursor_run(cursor) >= count)
+        return (uintptr_t)here % OBJECT_ALIGNMENT ? (sim_place){0} : (sim_place){here, NULL, 0, 0};
+    if (cursor->in_run || !pattern->dims || count % pattern->run)
+        return (sim_place){0};
+    uint32_t last = pattern->dims - 1;
+    if (count / pattern->run > pattern->dim[last].size - cursor->index[last])
+        return (sim_place){0};
+    return (sim_place){here, NULL, pattern->run, pattern->dim[last].stride};
+#endif
+}
+
+/* Whether a pool's slots may have objects at a place: in blocks of their size, as rows only for a stream to take up. */
+static bool may_share(const sim_pool *pool, sim_place with, const sim_pool *owner) {
+    if (with.run)
+        return pool->reader >= DESIGN->core_count && pool->reader != SIM_NONE;
+    return !with.block || pool->peer == owner->peer;
+}
+
+/* Gives each sink's object a place. Returns how many of the sinks do not have the next `count` bytes by that. */
+static uint32_t place_sinks(sim_stream *stream, uint64_t count) {
+    sim_end *source = &stream->source, *lead = NULL;
+    sim_place view = {0};
+    bool viewed = false;
+    uint32_t without = 0;
+    for (uint32_t i = 0; i < stream->sink_count; ++i) {
+        sim_end *sink = &stream->sinks[i];
+        if (whole_object(sink, count)) {
+            if (!viewed) {
+                view = view_of(source, count);
+                viewed = true;
+            }
+            if (view.bytes && may_share(end_pool(sink), view, source->count ? end_pool(source) : NULL)) {
+                share(sink, view);
+                continue;
+            }
+            /* The first to get the bytes has them for the others, too. */
+            if (lead && end_pool(lead)->peer == end_pool(sink)->peer) {
+                share(sink, *sink_place(lead));
+                continue;
+            }
+            lead = sink;
+        }
+        if (sink->count && !sink->placed) {
+            sim_place *place = sink_place(sink);
+            place_fresh(end_pool(sink), place);
+            sink->cursor.base = place->bytes;
+            sink->placed = true;
+        }
+        ++without;
+    }
+    return without;
+}
+
+/* Moves the cursor on by `count` bytes that are within a run, or whole runs of one loop. */
+static void skip_view(sim_cursor *cursor, uint64_t count) {
+    int64_t stride;
+    if (cursor_run(cursor) >= count)
+        cursor_skip(cursor, count);
+    else
+        cursor_runs(cursor, count, &stride);
+}
+
 /* Moves `count` bytes, which no end's current object or task exceeds. */
 static bool move_bytes(sim_stream *stream, uint64_t count) {
     sim_end *source = &stream->source;
@@ -172,6 +317,11 @@ static bool move_bytes(sim_stream *stream, uint64_t count) {
     source->left -= count;
     for (uint32_t i = 0; i < stream->sink_count; ++i)
         stream->sinks[i].left -= count;
+    if (!place_sinks(stream, count)) {
+        /* All have the source's bytes where they are; or one of them would be without. */
+        skip_view(&source->cursor, count);
+        return true;
+    }
     while (count) {
         /* A contiguous view of the next bytes: in place, gathered right into a sink, or gathered aside. */
         sim_end *first = NULL;
@@ -183,7 +333,7 @@ static bool move_bytes(sim_stream *stream, uint64_t count) {
         } else {
             uint8_t *aside = DESIGN->staging;
             for (uint32_t i = 0; i < stream->sink_count && !first; ++i)
-                if (cursor_run(&stream->sinks[i].cursor) >= part)
+                if (!stream->sinks[i].shared && cursor_run(&stream->sinks[i].cursor) >= part)
                     first = &stream->sinks[i];
             if (first)
                 aside = cursor_here(&first->cursor);
@@ -195,7 +345,7 @@ static bool move_bytes(sim_stream *stream, uint64_t count) {
             view = aside;
         }
         for (uint32_t i = 0; i < stream->sink_count; ++i)
-            if (&stream->sinks[i] != first)
+            if (&stream->sinks[i] != first && !stream->sinks[i].shared)
                 scatter(&stream->sinks[i].cursor, view, part);
         count -= part;
     }
