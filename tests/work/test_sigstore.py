@@ -302,6 +302,14 @@ REFUSED = {
         lambda o, _: [o.bundle(statement("x", DIGEST, TEST_RESULT, {"result": "PASSED"}))],
         f"release: a statement of type {TEST_RESULT}",
     ),
+    "an entry of a kind that binds no statement": (
+        lambda o, _: [
+            changed(
+                o.bundle(SAID), *ENTRY, to=lambda e: o.enter(base64.b64decode(e["canonicalizedBody"]), "hashedrekord")
+            )
+        ],
+        "its log entry is of a kind that does not bind a statement",
+    ),
     "not a statement": (lambda o, _: [o.bundle(b"[]")], "release: not an in-toto statement of version 1"),
 }
 
