@@ -38,10 +38,13 @@ PROGRAMS = {
     "no design": EMPTY.replace("    @device(AIEDevice.npu2)\n    def main(): pass\n", "    pass\n")
     + "print(ctx.module)\n",
     "a core of its own": COPY + "\nimport elfkiln.work\n",
+    "after a thread": COPY,
+    "beside a thread": COPY,
+    "beside a thread of a library": COPY,
 }
 # A process with a hash seed like a worker's runs them all, and says what came of each.
 SCRIPT = """\
-import json, sys
+import ctypes, json, sys, threading
 sys.path.insert(0, sys.argv.pop(1))
 from pathlib import Path
 from elfkiln.design import reader, run_generator
@@ -51,8 +54,21 @@ read = reader.read_design
 read_texts = []
 run_generator.read_design = lambda text, **options: read_texts.append(text) or read(text, **options)
 found = {}
+ended, threads = threading.Event(), []
 for name, program in json.load(sys.stdin).items():
     del read_texts[:]
+    if "thread" in name:
+        threads.append(threading.Thread(target=ended.wait, daemon=True))
+        threads[-1].start()
+        if "after" in name or "library" in name:
+            ended.set()
+            for thread in threads:
+                thread.join()
+            ended.clear()
+        if "library" in name:
+            # As gRPC's: Python knows nothing of it. pause() never returns.
+            libc = ctypes.CDLL(None)
+            libc.pthread_create(ctypes.byref(ctypes.c_ulong()), None, libc.pause, None)
     try:
         text, design = run_generator.design_of_generator(program, workdir=Path(sys.argv[1]))
         found[name] = [text, len(read_texts), design == read(text)]
@@ -70,7 +86,7 @@ def both(tmp_path_factory):
     done = subprocess.run(
         [sys.executable, "-P", "-s", "-B", "-c", SCRIPT, str(Path(elfkiln.__file__).parents[1]), str(folder / "work")],
         input=json.dumps(programs),
-        env={"PYTHONHASHSEED": "0", "PYTHONUTF8": "1"},
+        env={"PYTHONHASHSEED": "0", "PYTHONUTF8": "1", "OPENBLAS_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
         check=True,
@@ -78,6 +94,9 @@ def both(tmp_path_factory):
     programs["state"] = PROGRAMS["state"] % str(folder / "own.json")
     own = {}
     for name, program in programs.items():
+        if program == COPY and "design" in own:
+            own[name] = own["design"]
+            continue
         try:
             own[name] = run_generator(program, workdir=folder / "work")
         except Exception as error:
@@ -107,6 +126,10 @@ def test_a_design_that_is_handed_over_is_that_of_the_text_which_is_not_read_then
         "state": [0, True],
         "design": [0, True],
         "a core of its own": [0, True],
+        "after a thread": [0, True],
+        # Neither is a fork: what another thread held would be held in it for ever.
+        "beside a thread": [1, True],
+        "beside a thread of a library": [1, True],
         # What is printed is not what was handed over.
         "text and more": [1, True],
     }

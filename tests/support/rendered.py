@@ -57,7 +57,7 @@ while True:
 def _server() -> subprocess.Popen[bytes]:
     """The process of this worker that runs generators; it ends when its input does."""
     words = [sys.executable, "-P", "-s", "-B", "-c", _SERVER]
-    environment = {"PYTHONHASHSEED": "0", "PYTHONUTF8": "1"}
+    environment = {"PYTHONHASHSEED": "0", "PYTHONUTF8": "1", "OPENBLAS_NUM_THREADS": "1"}
     server = subprocess.Popen(words, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     atexit.register(server.communicate)
     return server

@@ -22,7 +22,7 @@ from elfkiln.errors import BuildFailed, Refused, brief, with_log
 from elfkiln.io import sandbox
 from elfkiln.io.canonical import sha256_hex
 from elfkiln.io.checked import Value
-from elfkiln.io.child import GIB, MIB, ChildRun, Limits, run_child, run_forked
+from elfkiln.io.child import GIB, MIB, ChildRun, Limits, has_threads, run_child, run_forked
 from elfkiln.io.complaint import complaint
 from elfkiln.io.files import storage_refusal
 from elfkiln.io.strict_json import read_strict_json
@@ -60,16 +60,18 @@ def design_of_generator(
 ) -> tuple[str, Design]:
     """Run a generator as `run_generator` does, and return what it printed with the design that it is.
 
-    In a process that `prepare_to_fork` was called in, the child is a fork of it. It then hands over the design it
-    printed, which saves reading the text: what is printed was verified, and is compared by its digest.
+    In a process that `prepare_to_fork` was called in, and that has no threads now, the child is a fork of it. It then
+    hands over the design it printed, which saves reading the text: what is printed was verified, and is compared by its
+    digest.
     """
     try:
         workdir.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix="generator-", dir=workdir, ignore_cleanup_errors=True) as folder:
             private = Path(folder)
             (private / _PROGRAM).write_bytes(program.encode("utf-8", "surrogatepass"))
-            # A program that keeps the network away has to be started; a fork does that itself, or not at all.
-            forked = _may_fork and not sandbox.way().prefix
+            # A program that keeps the network away has to be started; a fork does that itself, or not at all. And what
+            # was used here meanwhile may have brought threads: gRPC does, with remote=.
+            forked = _may_fork and not sandbox.way().prefix and not has_threads()
             run = (_forked if forked else _run)(private, timeout, name)
             if run.exit_code:
                 raise with_log(BuildFailed(f"{name}: {_failure(private / _REPORT, run)}"), run.err)

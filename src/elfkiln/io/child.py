@@ -36,6 +36,7 @@ KEPT_BYTES = 256 * 1024
 _CHUNK = 1 << 16
 _LOOK_SECONDS = 0.25
 _FAREWELL_SECONDS = 30.0
+_ENDING_TRIES, _ENDING_SECONDS = 20, 0.001
 _MOST_DESCRIPTORS = 1 << 16
 MIB = 1 << 20
 GIB = 1 << 30
@@ -138,13 +139,32 @@ def try_way(way: sandbox.Way, argv: Sequence[str], limits: Limits) -> ChildRun:
         return _follow(ends, words, name="a program without network", cwd=folder, limits=limits, whole=False)
 
 
+def has_threads() -> bool:
+    """Whether this process has more than one thread, of Python or of a library; then it must not run Python in forks.
+
+    A fork has only the thread that forked: what another one held (gRPC's hold its locks) is held in it for ever. Where
+    the system does not say, there may be some.
+    """
+    for _ in range(_ENDING_TRIES):
+        if threading.active_count() > 1:
+            return True
+        try:
+            if len(os.listdir("/proc/self/task")) == 1:
+                return False
+        except OSError:
+            return True
+        # A thread of ours that was waited for may still be on its way out.
+        time.sleep(_ENDING_SECONDS)
+    return True
+
+
 def run_forked(
     work: Callable[[], int], *, name: str, cwd: Path, environment: Mapping[str, str], limits: Limits
 ) -> ChildRun:
     """Run a function of ours in a process forked from this one, under the same guard as `run_child`'s programs.
 
-    For a process without threads: it saves the time that starting Python and importing takes. `work` returns the exit
-    code; it has the modules of this process, and nothing else of it. Standard output is kept whole.
+    For a process without threads (`has_threads`): it saves the time that starting Python and importing takes. `work`
+    returns the exit code; it has the modules of this process, and nothing else of it. Standard output is kept whole.
     """
     offline = limits.offline and sandbox.way().kind == sandbox.NAMESPACE
     request = _request((), cwd, environment, limits, offline)

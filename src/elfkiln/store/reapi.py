@@ -363,8 +363,8 @@ class RemoteClient:
             return self._calls[name]
 
     def _open(self) -> Any:
-        # A worker of a build forks itself for the next generator. What the fork runs has nothing to do with gRPC, whose
-        # own handling of forks would have it wait for threads that are not there.
+        # Beside gRPC's threads nothing of ours goes on in a fork (`io.child.has_threads`): what is forked runs another
+        # program at once, and gRPC's own handling of forks would only have it wait.
         os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
         import grpc
 

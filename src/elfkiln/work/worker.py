@@ -1,8 +1,8 @@
 """The processes that build: one that imports everything once, and a fork of it for each recipe that is built at once.
 
 Started by `elfkiln.work.pool` with a life line, over which come the lines of the workers to fork, and whose end means
-that elfkiln is gone. What goes over a line is pickled. A worker has no threads, so it may run generators in forks of
-itself.
+that elfkiln is gone. What goes over a line is pickled. While a worker has no threads it may run generators in
+forks of itself.
 """
 
 from __future__ import annotations
