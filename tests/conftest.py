@@ -32,7 +32,7 @@ def pytest_configure(config):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection():
-    """Keep what is compiled even where PYTHONDONTWRITEBYTECODE is set: rewriting assertions takes half of collecting."""
+    """Keep what is compiled, even where PYTHONDONTWRITEBYTECODE is set: it is half of what collecting takes."""
     was, sys.dont_write_bytecode = sys.dont_write_bytecode, False
     try:
         return (yield)
