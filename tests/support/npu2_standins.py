@@ -408,6 +408,34 @@ def object_with(*entries: str) -> bytes:
     return kernel_object((text,), tuple((name, GLOBAL, FUNCTION, 1, 64) for name in entries))
 
 
+def unpack(arguments: list[str], *, cwd: Path, environment, python: Path | None = None) -> str:  # noqa: ARG001
+    """Stand in for `run_pip` where a test is about what comes after pip: unpack the wheels and leave pip's traces.
+
+    As pip does, it takes the files that the requirements name if they have the digests, makes the programs executable
+    and leaves a launcher, a note of the place, and both in RECORD.
+    """
+    assert python is not None
+    if arguments == ["check"]:
+        return ""
+    assert arguments[0] == "install"
+    assert "--require-hashes" in arguments
+    site = python.parents[1] / "lib" / f"python{PYTHON}" / "site-packages"
+    for line in (cwd / arguments[arguments.index("-r") + 1]).read_text().splitlines():
+        name, _, digest = line.partition(" --hash=sha256:")
+        assert hashlib.sha256((cwd / name).read_bytes()).hexdigest() == digest
+        with zipfile.ZipFile(cwd / name) as archive:
+            for entry in archive.infolist():
+                path = Path(archive.extract(entry, site))
+                path.chmod(entry.external_attr >> 16 & 0o777)
+            (record,) = (site / entry for entry in archive.namelist() if entry.endswith(".dist-info/RECORD"))
+        launcher = python.parent / f"tool-of-{record.parent.name}"
+        launcher.write_text(f"#!{python}\n")
+        (record.parent / "direct_url.json").write_text(json.dumps({"url": (cwd / name).as_uri()}))
+        with record.open("a") as stream:
+            stream.write(f"../../../bin/{launcher.name},,\n{record.parent.name}/direct_url.json,,\n")
+    return ""
+
+
 def this_python(version: str) -> Interpreter:
     """Stand in for the search: the interpreter the tests run under."""
     assert version == PYTHON

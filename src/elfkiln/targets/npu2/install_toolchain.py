@@ -178,7 +178,7 @@ def _need_space(part: Path, needed: int) -> None:
 def _make_venv(interpreter: Interpreter, venv: Path, home: Path) -> None:
     """Make an empty virtual environment: no pip in it, so that it holds the pinned wheels and nothing else."""
     command = [str(interpreter.path), "-I", "-m", "venv", "--without-pip", "--symlinks", str(venv)]
-    environment = isolated_environment(os.environ, home)
+    environment = isolated_environment(home)
     done = run_child(command, name="python -m venv", cwd=home, environment=environment, limits=limits_of(_VENV_SECONDS))
     if done.exit_code != 0:
         raise Refused(f"Python {interpreter.version}: its venv module fails ({complaint(done.err + done.out)})")
@@ -187,7 +187,7 @@ def _make_venv(interpreter: Interpreter, venv: Path, home: Path) -> None:
 def _install_wheels(pin: Npu2Pin, part: Path, wheelhouse: Path, home: Path) -> None:
     requirements = wheelhouse / "requirements.txt"
     requirements.write_text("".join(f"./{wheel.file} --hash=sha256:{wheel.sha256}\n" for wheel in pin.wheels))
-    environment = isolated_environment(os.environ, home)
+    environment = isolated_environment(home)
     python = part / "venv" / "bin" / "python"
     arguments = ["install", "--isolated", "--no-index", "--no-deps", "--only-binary=:all:", "--require-hashes"]
     arguments += ["--no-compile", "--no-cache-dir", "--no-warn-script-location", "--progress-bar", "off"]

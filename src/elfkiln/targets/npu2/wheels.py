@@ -168,10 +168,13 @@ def index_environment(environ: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def isolated_environment(environ: Mapping[str, str], home: Path) -> dict[str, str]:
-    """Return an environment in which pip reads no configuration at all and reaches nobody's home folder."""
+def isolated_environment(home: Path) -> dict[str, str]:
+    """Return an environment in which pip reads no configuration at all and reaches nobody's home folder.
+
+    Nor does it find programs: it needs none for wheels, and would ask lsb_release and rustc for words to an index.
+    """
     return {
-        "PATH": environ.get("PATH", os.defpath),
+        "PATH": str(home),
         "HOME": str(home),
         "TMPDIR": str(home),
         "LC_ALL": "C.UTF-8",
