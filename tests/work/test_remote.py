@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import sys
 import time
@@ -461,8 +462,9 @@ def test_without_grpc_the_extra_is_named(fresh, capsys, monkeypatch):
 
 def explained(fresh, address, capsys):
     main(["explain", QKV, f"root={fresh.root}", f"remote={address}", "--json"])
-    steps = json.loads(capsys.readouterr().out)["remote"]["steps"]
-    return {step["step"].rpartition("/")[2]: step for step in steps}
+    far = json.loads(capsys.readouterr().out)["remote"]
+    explained.server = {key: value for key, value in far.items() if key not in ("address", "steps")}
+    return {step["step"].rpartition("/")[2]: step for step in far["steps"]}
 
 
 @pytest.mark.usefixtures("compiled")
@@ -499,5 +501,46 @@ def test_explain_tells_dropped_outputs_and_results(remote, fresh, capsys):
     steps = explained(fresh, address, capsys)
     assert steps["design.c"]["why"] == "this action was known there: the cache has dropped it"
     steps = explained(fresh, "grpc://127.0.0.1:1", capsys)
-    assert steps["design.c"]["state"] == "failed"
-    assert "cannot be reached" in steps["design.c"]["why"]
+    assert {step["state"] for step in steps.values()} == {"failed"}
+    assert all("cannot be reached" in step["why"] for step in steps.values())
+    assert set(explained.server) == {"executes", "takes_results", "refused"}
+    assert explained.server["executes"] is explained.server["takes_results"] is None
+    assert "cannot be reached" in explained.server["refused"]
+
+
+@pytest.mark.usefixtures("compiled")
+def test_explain_asks_the_server_which_part_of_an_unknown_action_is_new_there(remote, fresh, capsys):
+    """The second checkout has never asked this server, so what it says comes from the server's store alone."""
+    state, address = remote
+    state.executes = state.takes_results = False
+    unit = next(path for path in fresh.kernels.glob("*.cc") if path.read_bytes() in state.blobs.values())
+    head = "nobody has filled or executed this action, and no earlier one is known here: "
+
+    def drop(part):
+        # With it goes whatever names it: an action names its command by digest.
+        gone = [digest for digest, data in state.blobs.items() if part in data]
+        for digest in gone:
+            if state.blobs.pop(digest, None) is not None:
+                drop(digest.encode())
+
+    drop(b"ELFKILN_ZIG")
+    assert explained(fresh, address, capsys)[unit.name]["why"] == (
+        f"{head}the server has all its inputs, and not its command: others build with another zig or other flags"
+    )
+    assert explained.server == {"executes": False, "takes_results": False, "refused": None}
+    main(["explain", QKV, f"root={fresh.root}", f"remote={address}"])
+    last = "  it executes nothing, and takes no results from clients: a miss stays one until its owner changes that\n"
+    assert capsys.readouterr().out.endswith(last)
+    drop(unit.read_bytes())
+    why = explained(fresh, address, capsys)[unit.name]["why"]
+    assert re.fullmatch(
+        rf"{head}of its \d+ inputs the server lacks kernels/{unit.name}: it was never built from these bytes", why
+    )
+    state.blobs.clear()
+    assert f"{head}the server has none of its inputs (" in explained(fresh, address, capsys)[unit.name]["why"]
+    state.lie = {"GetCapabilities": aborting("UNIMPLEMENTED")}
+    assert explained(fresh, address, capsys)["design.c"]["state"] == "miss"
+    assert "not done by this server" in explained.server["refused"]
+    state.lie = {"GetActionResult": aborting("PERMISSION_DENIED")}
+    step = explained(fresh, address, capsys)["design.c"]
+    assert (step["state"], "permission denied" in step["why"]) == ("failed", True)

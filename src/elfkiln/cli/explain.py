@@ -7,7 +7,7 @@ from elfkiln.cli.common import print_json, project_of
 from elfkiln.errors import EXIT_DIFFERS, EXIT_DONE
 from elfkiln.project import Project
 from elfkiln.targets.table import builder_for
-from elfkiln.targets.target import Builder, RemoteSpec, RemoteStep
+from elfkiln.targets.target import Builder, RemoteAnswer, RemoteSpec
 from elfkiln.work.explain import explain
 
 
@@ -17,19 +17,17 @@ def run(arguments: Arguments) -> int:
     builder = builder_for(project, arguments.keys.get("target"))
     answer = explain(project, builder, arguments.words[0])
     address = arguments.keys.get("remote")
-    steps = None if address is None else _remote_steps(project, builder, arguments.words[0], address)
+    far = None if address is None else _remote_answer(project, builder, arguments.words[0], address)
     if arguments.json:
-        far = {} if steps is None else {"remote": {"address": address, "steps": [step.to_json() for step in steps]}}
-        print_json(answer.to_json() | far)
+        print_json(answer.to_json() | ({} if far is None else {"remote": {"address": address} | far.to_json()}))
     else:
         print(answer.text())
-        if steps is not None:
-            print(f"remote {address}:")
-            print("\n".join(line for step in steps for line in step.lines()))
+        if far is not None:
+            print("\n".join([f"remote {address}:", *far.lines()]))
     return EXIT_DONE if answer.state == "up to date" else EXIT_DIFFERS
 
 
-def _remote_steps(project: Project, builder: Builder, name: str, address: str) -> tuple[RemoteStep, ...]:
+def _remote_answer(project: Project, builder: Builder, name: str, address: str) -> RemoteAnswer:
     from elfkiln.cli.remote_words import remote_builder
     from elfkiln.work.explain import inputs_of_name
 

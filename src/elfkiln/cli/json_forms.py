@@ -272,6 +272,9 @@ FORMS: dict[str, tuple[Form, ...]] = {
             "generator_diff": ["text"],
             "remote?": {
                 "address": "text",
+                "executes": "flag|null",
+                "takes_results": "flag|null",
+                "refused": "text|null",
                 "steps": [
                     {
                         "step": "text",

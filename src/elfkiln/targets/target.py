@@ -198,6 +198,41 @@ class RemoteStep:
         return [line, *(f"    {name}: {was[:12]} -> {now[:12]}" for name, was, now in self.changes)]
 
 
+@dataclass(frozen=True, slots=True)
+class RemoteAnswer:
+    """What a remote has for the commands of a build, and what it does with one that it does not have.
+
+    `executes` and `takes_results` (from clients) are what it says of itself; None where it does not, and `refused` says
+    why in a line.
+    """
+
+    steps: tuple[RemoteStep, ...]
+    executes: bool | None = None
+    takes_results: bool | None = None
+    refused: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {
+            "executes": self.executes,
+            "takes_results": self.takes_results,
+            "refused": self.refused or None,
+            "steps": [step.to_json() for step in self.steps],
+        }
+
+    def lines(self) -> list[str]:
+        """Return the lines for a person: each step, and what becomes of the misses."""
+        lines = [line for step in self.steps for line in step.lines()]
+        if self.executes is None or self.takes_results is None:
+            return [*lines, f"  what it does is not known: {self.refused}"]
+        if all(step.state == "hit" for step in self.steps):
+            return lines
+        executes = "it executes what it does not have" if self.executes else "it executes nothing"
+        takes = "takes results from clients (--fill)" if self.takes_results else "takes no results from clients"
+        nobody = "" if self.executes or self.takes_results else ": a miss stays one until its owner changes that"
+        return [*lines, f"  {executes}, and {takes}{nobody}"]
+
+
 @runtime_checkable
 class RemoteBuilder(Protocol):
     """A builder whose compiles can be looked up and executed elsewhere."""
@@ -206,7 +241,7 @@ class RemoteBuilder(Protocol):
         """Compile through a remote from now on; `Refused` for a wrong address, and where gRPC is not installed."""
         ...
 
-    def explain_remote(self, inputs: Inputs) -> tuple[RemoteStep, ...]:
+    def explain_remote(self, inputs: Inputs) -> RemoteAnswer:
         """Return what the remote has for the commands of a build, and why not where it has nothing."""
         ...
 

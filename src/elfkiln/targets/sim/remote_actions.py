@@ -57,13 +57,14 @@ class Blob:
 
 @dataclass(frozen=True, slots=True)
 class RemoteAction:
-    """An action: its own digest and size, what it makes, the blobs it rests on, and its facts for people.
+    """An action: its own digest and size, its command's, what it makes, the blobs it rests on, and facts for people.
 
     `facts` are the inputs by name with their sha256, and the command's words: what two actions are compared by.
     """
 
     name: str
     action: Blob
+    command: Blob
     output: str
     blobs: Mapping[str, bytes]
     inputs: Mapping[str, Blob]
@@ -146,7 +147,7 @@ def _action(
     blobs |= {said.digest: said.data, action.digest: action.data}
     facts = {"zig": toolchain.zig_sha256, "command": " ".join(words)}
     facts |= {key: one.digest for key, one in sorted(inputs.items())}
-    return RemoteAction(name, action, output, blobs, inputs, facts)
+    return RemoteAction(name, action, said, output, blobs, inputs, facts)
 
 
 def _tree(files: Mapping[str, Blob], blobs: dict[str, bytes], links: Mapping[str, str]) -> Blob:

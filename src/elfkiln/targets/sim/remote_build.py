@@ -28,7 +28,7 @@ from elfkiln.targets.sim.make_elf import ELF_NAME, SimUnits
 from elfkiln.targets.sim.remote_actions import Blob, RemoteAction, compile_action, link_action, output_of, result_of
 from elfkiln.targets.sim.sim_elf import read_sim_elf
 from elfkiln.targets.sim.zig_toolchain import SimToolchain
-from elfkiln.targets.target import RemoteCounts, RemoteSpec, RemoteStep
+from elfkiln.targets.target import RemoteAnswer, RemoteCounts, RemoteSpec, RemoteStep
 
 PATIENCE = remote_actions.SECONDS + 60.0
 """Seconds after which an execution is given up: what an action may take, and as long as it may wait for a worker."""
@@ -294,9 +294,21 @@ class RemoteBuild:
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return None
 
-    def explain(self, name: str, units: SimUnits) -> tuple[RemoteStep, ...]:
+    def explain(self, name: str, units: SimUnits) -> RemoteAnswer:
         """Return for each compile and the link what the cache has for it, and why not where it has nothing."""
         actions = [compile_action(self.toolchain, unit) for unit in units.units]
+        try:
+            does = self.client.capabilities()
+        except Lost as error:
+            # Nobody is there, so nobody is asked again for each step.
+            names = [*(action.name for action in actions), "link"]
+            return RemoteAnswer(tuple(RemoteStep(one, None, "failed", str(error)) for one in names), refused=str(error))
+        except RemoteFailure as error:
+            # Some servers say nothing of themselves, and answer all the same.
+            return RemoteAnswer(self._steps(name, actions, units), refused=str(error))
+        return RemoteAnswer(self._steps(name, actions, units), does.executes, does.takes_results)
+
+    def _steps(self, name: str, actions: Sequence[RemoteAction], units: SimUnits) -> tuple[RemoteStep, ...]:
         steps: list[RemoteStep] = []
         objects: list[Blob | None] = []
         for action in actions:
@@ -348,4 +360,22 @@ class RemoteBuild:
         size = action.action.size
         if not self.client.missing([(action.action.digest, size)]):
             return step("miss", "the action was sent there, and has no result")
-        return step("miss", "nobody has filled or executed this action, and no earlier one is known here")
+        why = "nobody has filled or executed this action, and no earlier one is known here"
+        return step("miss", f"{why}: {self._new_there(action)}")
+
+    def _new_there(self, action: RemoteAction) -> str:
+        """Return what the server itself tells of an action it does not know: which parts of it it has never seen.
+
+        What others built from is in its store, by digest: a part that is not there is what differs from all of theirs.
+        """
+        sizes = {one.digest: one.size for one in (action.command, *action.inputs.values())}
+        gone = self.client.missing(sizes.items())
+        inputs = [name for name, one in action.inputs.items() if one.digest in gone]
+        named = f"{', '.join(inputs[:3])}{f' and {len(inputs) - 3} more' if len(inputs) > 3 else ''}"
+        if inputs and len(inputs) == len(action.inputs):
+            return f"the server has none of its inputs ({named})"
+        if inputs:
+            return f"of its {len(action.inputs)} inputs the server lacks {named}: it was never built from these bytes"
+        if action.command.digest in gone:
+            return "the server has all its inputs, and not its command: others build with another zig or other flags"
+        return "the server has all its inputs and its command, but never had them together"

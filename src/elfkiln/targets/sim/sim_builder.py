@@ -12,7 +12,7 @@ from elfkiln.project import Project
 from elfkiln.store.recipe import make_recipe
 from elfkiln.store.toolchain_lock import TargetPin
 from elfkiln.targets.sim.zig_toolchain import SimToolchain, Stamps, hashed_programs, trust_hashed
-from elfkiln.targets.target import Built, Inputs, OpenedElf, RemoteSpec, RemoteStep, Say, Sources, silent
+from elfkiln.targets.target import Built, Inputs, OpenedElf, RemoteAnswer, RemoteSpec, Say, Sources, silent
 
 if TYPE_CHECKING:
     from elfkiln.design.model import Design
@@ -50,7 +50,7 @@ class SimBuilder:
         # Where gRPC is not installed, that is said before anything is built.
         _ = self.remote.client
 
-    def explain_remote(self, inputs: Inputs) -> tuple[RemoteStep, ...]:
+    def explain_remote(self, inputs: Inputs) -> RemoteAnswer:
         """Return what the remote has for the compiles and the link of a build."""
         assert self.remote is not None
         design, units, _ = inputs.work
