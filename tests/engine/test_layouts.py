@@ -221,6 +221,14 @@ def test_a_matrix_may_be_a_view():
         assert np.array_equal(unpack(pack(view, "b8"), 64, 128, "b8"), view)
 
 
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_packed_weights_begin_where_a_core_may_read_them(layout, order):
+    made = [pack(np.zeros((64 * k, 128), np.int8), layout, order) for k in range(1, 9)]
+    assert {packed.ctypes.data % 64 for packed in made} == {0}
+    assert all(packed.flags.c_contiguous and packed.flags.writeable for packed in made)
+
+
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_unpacked_weights_can_be_changed(layout):
     data = pack(np.zeros((64, 128), np.int8), layout).tobytes()

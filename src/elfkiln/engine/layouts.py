@@ -53,6 +53,8 @@ INVALID_CODE = 3
 K_BLOCKS = TILE_K // BLOCK
 N_BLOCKS = TILE_N // BLOCK
 N_GROUPS = N_BLOCKS // CODES_A_BYTE
+ALIGNMENT = 64
+"""Bytes that every object on a core is aligned to."""
 
 _BLOCK_STEPS = {
     "b8": (N_BLOCKS * BLOCK**2, BLOCK**2),
@@ -95,9 +97,10 @@ def packed_bytes(K: int, N: int, layout: str) -> int:
 def pack(matrix: Int8Array, layout: str, order: TileOrder = TileOrder.NT_MAJOR) -> ByteArray:
     """Return the bytes of a K x N int8 weight matrix in a layout: one dimension, int8 for rm and b8, uint8 for pb16i.
 
-    Raises `Refused` for a layout without defined bytes, an order that is not a `TileOrder`, another dtype or number of
-    dimensions, K or N that are not in whole tiles (64, 128), and, for pb16i, a weight outside {-1, 0, +1}, with its
-    position.
+    They begin at a multiple of 64 bytes, as a buffer of the device's driver does, so that a simulated core may read
+    them where they are. Raises `Refused` for a layout without defined bytes, an order that is not a `TileOrder`,
+    another dtype or number of dimensions, K or N that are not in whole tiles (64, 128), and, for pb16i, a weight
+    outside {-1, 0, +1}, with its position.
 
     >>> pack(np.full((64, 128), -1, np.int8), "pb16i")[:3]
     array([0, 0, 0], dtype=uint8)
@@ -109,7 +112,7 @@ def pack(matrix: Int8Array, layout: str, order: TileOrder = TileOrder.NT_MAJOR) 
     _check_order(order)
     matrix = np.ascontiguousarray(matrix)
     if layout == "rm":
-        return matrix.reshape(-1).copy()
+        return _aligned_copy(matrix).reshape(-1)
     if layout == "pb16i":
         return _pack_pb16i(matrix, order)
     # Rows of blocks are 8 bytes, so the blocks are moved as 64-bit words.
@@ -267,7 +270,16 @@ def _ordered(tiles: NDArray[np.uint64], order: TileOrder) -> NDArray[np.uint64]:
     """Return tiles, given as [nt][ki][...], as one run of memory in an order of tiles."""
     if order is TileOrder.KI_MAJOR:
         tiles = tiles.swapaxes(0, 1)
-    return np.ascontiguousarray(tiles).reshape(-1)
+    return _aligned_copy(tiles).reshape(-1)
+
+
+def _aligned_copy(array: NDArray[Any]) -> NDArray[Any]:
+    """Return a C-contiguous copy that begins at a multiple of `ALIGNMENT` bytes."""
+    room = np.empty(array.nbytes + ALIGNMENT, np.uint8)
+    start = -room.ctypes.data % ALIGNMENT
+    copy = room[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+    copy[...] = array
+    return copy
 
 
 def _tiles(
