@@ -12,6 +12,9 @@ from elfkiln.project import LOCK_FILE
 from elfkiln.store.toolchain_lock import read_lock
 from projects import CHECKOUT, StandInBuilder, make_project
 
+# A product of small matrices takes one thread a hundredth of what two take that wait for each other and for a processor.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 # The same examples in every run: a change is what makes a test fail, not a day.
 settings.register_profile("same", derandomize=True)
 settings.load_profile("same")

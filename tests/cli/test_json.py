@@ -17,7 +17,7 @@ from elfkiln.cli.verbs import VERBS
 from elfkiln.families.family import DesignRequest, render
 from elfkiln.store.blobs import Store
 from elfkiln.store.registry import load_registry
-from kilns import copy_kiln
+from kilns import copy_kiln, keep_rows
 from oci_server import Registry, serving
 from plan_data import plan_data, write_model, write_plan_file
 from projects import CHECKOUT, make_project
@@ -46,6 +46,7 @@ def world(sim_kiln, tmp_path_factory):
     """A folder with the project `project` (the model `tiny`, built for sim), and a running registry."""
     folder = tmp_path_factory.mktemp("world")
     project = copy_kiln(sim_kiln, folder / "project")
+    keep_rows(copy_kiln(sim_kiln, folder / "lean"), "QKV")
     Store(make_project(folder / "loose").store).add_bytes(b"nothing names it")
     write_plan_file(folder / "one", plan_data())
     write_plan_file(folder / "two", plan_data(decode__enabled=False))
@@ -111,7 +112,7 @@ GOLDEN_RUNS = [
 ]
 # Held to their forms alone: their values are the business of their own tests.
 FORM_RUNS = [
-    ("verify", 0, ["verify", "model=tiny", "root={root}"]),
+    ("verify", 0, ["verify", "model=tiny", "root={world}/lean"]),
     ("elfs", 0, ["elfs", "model=tiny", "--dry-run", "root={root}"]),
     ("log", 0, ["log", QKV, "root={root}"]),
     ("predict", 0, ["predict", QKV, "root={root}"]),
