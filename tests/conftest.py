@@ -12,7 +12,7 @@ from elfkiln.project import LOCK_FILE
 from elfkiln.store.toolchain_lock import read_lock
 from projects import CHECKOUT, StandInBuilder, make_project
 
-# A product of small matrices takes one thread a hundredth of what two take that wait for each other and for a processor.
+# A product of small matrices takes one thread a hundredth of what two take that wait for each other.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 # The same examples in every run: a change is what makes a test fail, not a day.
