@@ -102,11 +102,11 @@ def stand_in():
 
 
 @pytest.fixture(scope="session")
-def simulator(tmp_path_factory):
-    """What builds and runs sim ELFs, with one cache of objects for the whole session."""
+def simulator(shared_folder):
+    """What builds and runs sim ELFs, with one cache of objects for the whole run."""
     from simulating import Simulator
 
-    return Simulator.below(tmp_path_factory.mktemp("simulator"))
+    return Simulator.below(shared_folder / "simulator")
 
 
 @pytest.fixture(scope="session")

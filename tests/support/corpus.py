@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import subprocess
@@ -16,6 +17,7 @@ from elfkiln.design.fifo_lowering import place
 from elfkiln.design.model import Call, Design, Loop, MemRef, Sequence, Statement, Task
 from elfkiln.design.patterns import fills
 from elfkiln.families.family import KernelObject
+from elfkiln.io.files import write_atomic
 
 FOLDER = Path(__file__).resolve().parents[1] / "examples" / "small-designs"
 FACTS = json.loads((FOLDER / "facts.json").read_text())
@@ -24,13 +26,25 @@ KERNELS = KernelObject("any.o", "any.cc", {})
 MOST_KERNELS = 16
 
 
-def printed() -> dict[str, dict[str, str]]:
-    """What the stand-in makes of each: `text`, or `error` and `unchecked` (tests/support/print_designs.py)."""
+def printed(folder: Path) -> dict[str, dict[str, str]]:
+    """What the stand-in makes of each: `text`, or `error` and `unchecked` (tests/support/print_designs.py).
+
+    It is kept in a folder that processes may share, for the other ones.
+    """
+    kept = folder / "small-designs.json"
+    with open(folder / "small-designs.lock", "wb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not kept.exists():
+            write_atomic(kept, _print_all())
+    return json.loads(kept.read_bytes())
+
+
+def _print_all() -> bytes:
     script = Path(__file__).with_name("print_designs.py")
     paths = os.pathsep.join(map(str, (FOLDER.parents[2] / "src", script.parent)))
     environment = {"PYTHONPATH": paths, "PYTHONHASHSEED": "0", "PATH": os.environ["PATH"]}
     done = subprocess.run([sys.executable, script, FOLDER], env=environment, stdout=subprocess.PIPE, check=True)
-    return json.loads(done.stdout)
+    return done.stdout
 
 
 def numbers(design: Design) -> dict[str, dict[str, object]]:

@@ -1,4 +1,4 @@
-"""Designs that generators print on the stand-in, each made once whoever asks for it."""
+"""What generators print on the stand-in, each run once whoever asks for its text or its design."""
 
 from __future__ import annotations
 
@@ -45,8 +45,7 @@ while True:
         break
     answer = ""
     try:
-        _, design = design_of_generator(program, workdir=Path(folder))
-        kept.write_bytes(pickle.dumps(design))
+        kept.write_bytes(pickle.dumps(design_of_generator(program, workdir=Path(folder))))
     except ElfkilnError as error:
         answer = str(error)
     print(json.dumps(answer), flush=True)
@@ -81,10 +80,15 @@ def failure_of(program: str, folder: Path) -> str:
     return failure
 
 
-@cache
 def design_of(program: str) -> Design:
     """The design that a generator prints; it is shared by all tests and runs, so nobody may change it."""
-    kept = _DESIGNS / hashlib.sha256(_sources() + program.encode()).hexdigest()
+    return printed_by(program)[1]
+
+
+@cache
+def printed_by(program: str) -> tuple[str, Design]:
+    """What a generator prints, and the design that it is, which nobody may change."""
+    kept = _DESIGNS / (hashlib.sha256(_sources() + program.encode()).hexdigest() + ".both")
     if kept.is_file():
         return pickle.loads(kept.read_bytes())
     _DESIGNS.mkdir(parents=True, exist_ok=True)
@@ -92,9 +96,9 @@ def design_of(program: str) -> Design:
         made = Path(folder) / "design"
         failure = _run(program, folder, made)
         assert not failure, failure
-        design = pickle.loads(made.read_bytes())
+        both = pickle.loads(made.read_bytes())
         os.replace(made, kept)
-    return design
+    return both
 
 
 @cache

@@ -18,7 +18,6 @@ import cdo
 from elf_assembler import assemble, gemm_stream, parts
 from elfkiln.cli import main
 from elfkiln.design.reader import read_design
-from elfkiln.design.run_generator import run_generator
 from elfkiln.engine.layouts import pack
 from elfkiln.errors import Refused
 from elfkiln.models.catalogue import model_requirements
@@ -30,8 +29,9 @@ from elfkiln.targets.table import builder_for
 from elfkiln.work.build import build_elfs
 from elfkiln.work.jobs import generator_of
 from elfkiln.work.verify import exit_code_of, verify_set
-from npu2_standins import NEW_HELP, make_standins, make_wheel, this_python
+from npu2_standins import NEW_HELP, make_standins, make_wheel, this_python, unpack
 from projects import CHECKOUT, TINY_NAMES, TINY_RECIPES, make_project
+from rendered import printed_by
 
 QKV = "full_i8_QKV_K256_N768_b8.elf"
 EXAMPLE = CHECKOUT / "tests" / "examples" / "full-elf" / "panel_gemm.2026-08.elf"
@@ -75,14 +75,11 @@ def recorded_wheel(folder, project, swap=None):
     pdi, _ = parts(EXAMPLE)
     designs, elfs = {}, {}
     wanted = model_requirements(project, "tiny")
-    for number, need in enumerate(wanted.requirements):
+    for need in wanted.requirements:
         text = generator_of(project, wanted, need).text
-        workdir = folder / f"run-{number}"
-        workdir.mkdir(parents=True)
-        design = run_generator(text, workdir=workdir)
+        design, read = printed_by(text)
         designs[hashlib.sha256(text.encode()).hexdigest()] = design
         digest = hashlib.sha256(design.strip().encode()).hexdigest()
-        read = read_design(design)
         elfs[digest] = assemble(cdo.image_for(pdi, read), [("seq", gemm_stream(read))])
     if swap is not None:
         one, other = (list(elfs)[position] for position in swap)
@@ -123,7 +120,10 @@ def npu_project(folder, swap=None):
         folder / "wheels", "numpy", "1.0", {"numpy/__init__.py": f"{class_of}dtype = _T()\n{names}"}
     )
     project.lock_file.write_text(standins.lock_text(imports=["aie.dialects.aie", "aie.extras.context"]))
-    install(project, wheels=standins.folder, find=this_python)
+    # What pip does is test_npu2_install's.
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("elfkiln.targets.npu2.install_toolchain.run_pip", unpack)
+        install(project, wheels=standins.folder, find=this_python)
     return project
 
 

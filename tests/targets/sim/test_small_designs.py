@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import replace
+from functools import cache
 
 import pytest
 
@@ -15,6 +16,7 @@ from corpus import FACTS, KERNELS, NAMES, any_kernels, for_entries, inputs, numb
 from elfkiln.design.fifo_lowering import place
 from elfkiln.design.model import Sequence
 from elfkiln.design.reader import read_design, read_for_lint
+from elfkiln.io.files import write_atomic
 from elfkiln.lint import lint
 from elfkiln.targets.sim.lower_design import lower
 from elfkiln.targets.sim.sim_elf import SimulationFailed
@@ -60,22 +62,34 @@ RUN = [name for name in NAMES if name.split("_")[0] not in LIMITS and name not i
 
 
 @pytest.fixture(scope="session")
-def modules():
+def modules(shared_folder):
     """Of each design what the stand-in made of it."""
-    return printed()
+    return printed(shared_folder)
 
 
-def text_of(modules, name):
-    made = modules[name]
-    return made.get("text") or made.get("unchecked")
+@pytest.fixture(scope="session")
+def lintable(modules):
+    """A function that returns a design as lint reads it, or None where there is no module to read."""
+
+    @cache
+    def read(name):
+        text = modules[name].get("text") or modules[name].get("unchecked")
+        return text and read_for_lint(text)
+
+    return read
+
+
+@cache
+def found_in(design, target):
+    return lint(design, target)
 
 
 def errors(design, target="npu2"):
-    return {finding.rule for finding in lint(design, target) if finding.severity == "error"}
+    return {finding.rule for finding in found_in(design, target) if finding.severity == "error"}
 
 
 def warnings(design):
-    return {finding.rule for finding in lint(design) if finding.severity == "warning"}
+    return {finding.rule for finding in found_in(design, "npu2") if finding.severity == "warning"}
 
 
 def test_every_design_is_looked_at():
@@ -102,13 +116,13 @@ def test_the_stand_in_prints_a_module_or_refuses_as_the_package_does(modules, na
 
 
 @pytest.mark.parametrize("name", [name for name in WITH_FACTS if FACTS[name].get("stage") != "package"])
-def test_lint_refuses_what_the_compiler_refuses(modules, name):
-    text = text_of(modules, name)
-    if text is None:
+def test_lint_refuses_what_the_compiler_refuses(lintable, name):
+    design = lintable(name)
+    if design is None:
         # There is no module: the stand-in has said it, and so it has for the compiler.
         assert name in NOT_SUPPORTED or not FACTS[name]["accepted"]
         return
-    found = errors(read_for_lint(text)) - RUN_TIME
+    found = errors(design) - RUN_TIME
     if name in STRICTER:
         assert found == {STRICTER[name][0]}
         assert FACTS[name]["accepted"]
@@ -117,12 +131,11 @@ def test_lint_refuses_what_the_compiler_refuses(modules, name):
 
 
 @pytest.mark.parametrize("name", [name for name in WITH_FACTS if "tiles" in FACTS[name]])
-def test_buffers_locks_and_descriptors_are_the_compilers(modules, name):
-    text = text_of(modules, name)
-    if text is None:
+def test_buffers_locks_and_descriptors_are_the_compilers(lintable, name):
+    design = lintable(name)
+    if design is None:
         assert name in NOT_SUPPORTED or not FACTS[name]["accepted"]
         return
-    design = read_for_lint(text)
     assert numbers(design) == FACTS[name]["tiles"]
     # The simulator's objects are those same buffers. What drives them makes no difference.
     machine = lower(for_entries(replace(design, sequences=(Sequence("seq", (), (), ()),))))
@@ -138,17 +151,16 @@ def test_buffers_locks_and_descriptors_are_the_compilers(modules, name):
 @pytest.fixture(scope="session")
 def with_kernels(simulator):
     """The simulator, with kernels that do nothing."""
-    (simulator.root / "kernels" / KERNELS.source).write_text(any_kernels())
+    write_atomic(simulator.root / "kernels" / KERNELS.source, any_kernels().encode())
     return simulator
 
 
 @pytest.mark.parametrize("name", RUN)
-def test_lint_and_the_simulator_agree(with_kernels, modules, name):
-    text = text_of(modules, name)
-    if text is None:
+def test_lint_and_the_simulator_agree(with_kernels, lintable, name):
+    design = lintable(name)
+    if design is None:
         assert name not in FACTS or not FACTS[name]["accepted"]
         return
-    design = read_for_lint(text)
     found = errors(design, "sim") | (warnings(design) & RUN_TIME)
     if found and not found & RUN_TIME:
         return
