@@ -36,6 +36,7 @@ from elfkiln.design.mlir import aiex_ops as aiex
 from elfkiln.design.mlir import design_context
 from elfkiln.design.mlir.attributes import DimPair, element_name
 from elfkiln.design.mlir.design_parser import DesignParser
+from elfkiln.design.mlir.verification import verify_module
 from elfkiln.design.mlir.verifiers import check_structure, depths_of, integer, lock_of, placed, symbol, tile_of
 from elfkiln.design.model import (
     ELEMENT_BYTES,
@@ -154,7 +155,7 @@ def _parse(text: str) -> ModuleOp:
     module = _module(text)
     _only_device(module)
     try:
-        module.verify()
+        verify_module(module)
     except RecursionError:
         raise
     except Exception as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import io
 import math
 import os
@@ -126,6 +127,8 @@ def _generate() -> int:
     from elfkiln.design.iron_sim.__main__ import main
 
     sys.path[:] = _path
+    # A module is hundreds of thousands of objects that all stay until this process ends.
+    gc.disable()
     handed: list[tuple[str, Design]] = []
 
     def listen(text: str, module: ModuleOp) -> None:

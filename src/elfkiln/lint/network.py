@@ -357,11 +357,6 @@ class Network:
             # Only now: what a node changes itself is no reason to look again.
             node.queued = False
 
-    def _spend(self) -> None:
-        self.left -= 1
-        if self.left < 0:
-            raise NotFollowed
-
     def _move(self, mover: Mover) -> None:
         source = mover.source
         while True:
@@ -369,7 +364,9 @@ class Network:
             if held is not None:
                 self.starved += held[0] is None
                 return
-            self._spend()
+            self.left -= 1
+            if self.left < 0:
+                raise NotFollowed
             if source.left == 0:
                 source.left = source.rings[source.at].bytes
                 if source.passes is not None and mover.sent == 0:
@@ -404,7 +401,9 @@ class Network:
         """Run a core until it waits or ends."""
         ops = run.ops
         while run.at < len(ops):
-            self._spend()
+            self.left -= 1
+            if self.left < 0:
+                raise NotFollowed
             op = ops[run.at]
             kind, ring = op.kind, op.ring
             if ring is None:

@@ -17,6 +17,7 @@ import numpy as np
 from xdsl.dialects.arith import ConstantOp
 from xdsl.dialects.builtin import (
     BFloat16Type,
+    BoolAttr,
     BytesAttr,
     DenseArrayBase,
     DenseIntOrFPElementsAttr,
@@ -37,6 +38,7 @@ from xdsl.ir import Attribute, Block, Operation, SSAValue
 from xdsl.utils.exceptions import VerifyException
 
 from elfkiln.design.mlir.aie_ops import DeviceOp
+from elfkiln.design.mlir.verification import verify_module
 from elfkiln.design.mlir.verifiers import Scope, UnknownSymbolError, columns_of
 
 AnyOperation = TypeVar("AnyOperation", bound=Operation)
@@ -175,7 +177,7 @@ def verify(module: ModuleOp) -> None:
         if isinstance(op, ForOp) and not isinstance(op.body.block.last_op, YieldOp):
             raise MLIRError("scf.for: a loop was left in the middle; a range_ loop runs to its end, once")
     try:
-        module.verify()
+        verify_module(module)
     except VerifyException as error:
         raise MLIRError(" ".join(str(error).split())) from None
 
@@ -219,6 +221,16 @@ def int64_array(values: Sequence[object], what: str) -> DenseArrayBase[IntegerTy
 @cache
 def _i64_array(values: tuple[int, ...]) -> DenseArrayBase[IntegerType]:
     return DenseArrayBase.from_list(i64, values)
+
+
+# One object for all: what is the same object need not be compared, verified and printed anew.
+INDEX = IndexType()
+_TRUTH = (BoolAttr.from_bool(False), BoolAttr.from_bool(True))
+
+
+def boolean(value: object) -> BoolAttr:
+    """Return an i1 attribute."""
+    return _TRUTH[bool(value)]
 
 
 @cache

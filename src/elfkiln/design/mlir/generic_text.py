@@ -43,6 +43,8 @@ class _GenericPrinter:
         self._names: dict[SSAValue, str] = {}
         self._next = 0
         self._attributes: dict[Attribute, str] = {}
+        # By identity, which is found at once: the module keeps its attributes while it is printed.
+        self._same: dict[int, str] = {}
         self._isolated: dict[type[Operation], bool] = {}
 
     def operation(self, op: Operation, line: str) -> None:
@@ -122,6 +124,12 @@ class _GenericPrinter:
 
     def attribute(self, attribute: Attribute) -> str:
         """Return an attribute as xDSL spells it."""
+        text = self._same.get(id(attribute))
+        if text is None:
+            text = self._same[id(attribute)] = self._spelt(attribute)
+        return text
+
+    def _spelt(self, attribute: Attribute) -> str:
         text = self._attributes.get(attribute)
         if text is None:
             stream = StringIO()

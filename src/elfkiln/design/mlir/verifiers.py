@@ -108,7 +108,7 @@ class Scope:
 
     def check(self, op: Operation) -> None:
         """Apply the rules of one operation; raises `VerifyException` with one line."""
-        if isinstance(op, _TOP) and not isinstance(op.parent_op(), aie.DeviceOp):
+        if type(op) in _TOP and not isinstance(op.parent_op(), aie.DeviceOp):
             raise VerifyException(f"{op.name}: expects parent op aie.device")
         rule = _RULES.get(type(op))
         if rule is not None:
@@ -499,9 +499,15 @@ def check_device(op: aie.DeviceOp) -> None:
     for inner in op.body.block.ops:
         scope.declare(inner)
     for inner in (op, *op.body.walk()):
-        if isinstance(inner, _CLOSED) and inner.body.block.args:
-            raise VerifyException(f"{inner.name}: its body takes no arguments, found {len(inner.body.block.args)}")
+        _check_closed(inner)
         scope.check(inner)
+
+
+def _check_closed(op: Operation) -> None:
+    if type(op) in _CLOSED:
+        arguments = op.regions[0].block.args
+        if arguments:
+            raise VerifyException(f"{op.name}: its body takes no arguments, found {len(arguments)}")
 
 
 def check_structure(op: aie.DeviceOp) -> None:
@@ -516,9 +522,8 @@ def check_structure(op: aie.DeviceOp) -> None:
             scope.symbols.setdefault(symbol(name), inner)
     for inner in (op, *op.body.walk()):
         try:
-            if isinstance(inner, _CLOSED) and inner.body.block.args:
-                raise VerifyException(f"{inner.name}: its body takes no arguments, found {len(inner.body.block.args)}")
-            if isinstance(inner, _TOP) and not isinstance(inner.parent_op(), aie.DeviceOp):
+            _check_closed(inner)
+            if type(inner) in _TOP and not isinstance(inner.parent_op(), aie.DeviceOp):
                 raise VerifyException(f"{inner.name}: expects parent op aie.device")
             rule = _STRUCTURE.get(type(inner))
             if rule is not None:
@@ -668,17 +673,20 @@ def _one_value(op: Operation, constant: Attribute | None, operands: int) -> None
         raise VerifyException(f"{op.name}: expected one value, as an operand or as a property")
 
 
-_TOP = (
-    aie.TileOp,
-    aie.ObjectFifoCreateOp,
-    aie.ObjectFifoLinkOp,
-    aie.CoreOp,
-    aie.BufferOp,
-    aie.LockOp,
-    aie.RuntimeSequenceOp,
-    FuncOp,
+# By type: no operation has kinds of its own, and asking abstract classes takes long.
+_TOP = frozenset(
+    {
+        aie.TileOp,
+        aie.ObjectFifoCreateOp,
+        aie.ObjectFifoLinkOp,
+        aie.CoreOp,
+        aie.BufferOp,
+        aie.LockOp,
+        aie.RuntimeSequenceOp,
+        FuncOp,
+    }
 )
-_CLOSED = (aie.DeviceOp, aie.CoreOp, aiex.ConfigureTaskForOp)
+_CLOSED = frozenset({aie.DeviceOp, aie.CoreOp, aiex.ConfigureTaskForOp})
 _RULES: dict[type[Operation], Callable[[Scope, Any], None]] = {
     aie.TileOp: Scope._tile,
     aie.ObjectFifoCreateOp: Scope._create,

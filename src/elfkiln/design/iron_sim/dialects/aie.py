@@ -6,16 +6,17 @@ import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from enum import EnumType, IntEnum
+from functools import cache
 from typing import Any, NoReturn
 
 from xdsl.dialects import func, memref
 from xdsl.dialects.builtin import (
     ArrayAttr,
-    BoolAttr,
     FunctionType,
     IndexType,
     IntegerAttr,
     IntegerType,
+    MemRefType,
     StringAttr,
     i32,
     i64,
@@ -23,9 +24,11 @@ from xdsl.dialects.builtin import (
 from xdsl.ir import Attribute, Block, Region, SSAValue
 
 from elfkiln.design.iron_sim.building import (
+    INDEX,
     MLIRError,
     Value,
     array_type_of,
+    boolean,
     constant,
     dense,
     emit,
@@ -160,7 +163,7 @@ def tile(col: int, row: int, *, loc: object = None, allocation_scheme: str | Non
     properties: dict[str, Attribute] = {"col": int32(col, "tile: col"), "row": int32(row, "tile: row")}
     if allocation_scheme is not None:
         properties = {"allocation_scheme": StringAttr(allocation_scheme)} | properties
-    return Tile(emit(aie.TileOp.create(properties=properties, result_types=[IndexType()])))
+    return Tile(emit(aie.TileOp.create(properties=properties, result_types=[INDEX])))
 
 
 def _tile(given: object, what: str) -> Any:
@@ -272,6 +275,12 @@ def _dims(given: object, what: str) -> tuple[tuple[int, int], ...]:
     return tuple(pairs)
 
 
+@cache
+def _subview(datatype: MemRefType) -> ObjectFifoSubviewType:
+    """Return the type of what an acquire hands out, one object for all FIFOs of equal objects."""
+    return ObjectFifoSubviewType(datatype)
+
+
 class object_fifo:  # noqa: N801
     """A FIFO of objects from one tile to others."""
 
@@ -332,14 +341,14 @@ class object_fifo:  # noqa: N801
                     "dimensionsToStream": BDDimLayoutArrayAttr(
                         _dims(dimensionsToStream or [], f"{what}: dimensionsToStream")
                     ),
-                    "disable_synchronization": BoolAttr.from_bool(False),
+                    "disable_synchronization": boolean(False),
                     "elemNumber": ArrayAttr([int32(each, f"{what}: depth") for each in depth])
                     if isinstance(depth, list)
                     else int32(depth, f"{what}: depth"),
                     "elemType": ObjectFifoType(self.datatype),
-                    "plio": BoolAttr.from_bool(False),
+                    "plio": boolean(False),
                     "sym_name": StringAttr(name),
-                    "via_DMA": BoolAttr.from_bool(bool(via_DMA)),
+                    "via_DMA": boolean(via_DMA),
                 },
             )
         )
@@ -347,18 +356,15 @@ class object_fifo:  # noqa: N801
     def acquire(self, port: ObjectFifoPort, num_elem: int) -> Any:
         """Take objects in a core's program: one value for one object, a list for more."""
         count = whole_number(num_elem, f"{self.sym_name.value}.acquire")
-        acquired = emit(
-            aie.ObjectFifoAcquireOp.create(
-                properties=self._access(port, count), result_types=[ObjectFifoSubviewType(self.datatype)]
-            )
-        )
+        handed_out = _subview(self.datatype)
+        acquired = emit(aie.ObjectFifoAcquireOp.create(properties=self._access(port, count), result_types=[handed_out]))
         objects = [
             Value(
                 emit(
                     aie.ObjectFifoSubviewAccessOp.create(
                         operands=[acquired.subview],
                         properties={"index": int32(index, "index")},
-                        result_types=[self.datatype],
+                        result_types=[handed_out.element_type],
                     )
                 ).output
             )
@@ -427,7 +433,7 @@ def core(
         raise TypeError("Core() no longer accepts link_with; set link_with= on each external_func() instead")
     properties: dict[str, Attribute] = {}
     if dynamic_objfifo_lowering is not None:
-        properties["dynamic_objfifo_lowering"] = BoolAttr.from_bool(dynamic_objfifo_lowering)
+        properties["dynamic_objfifo_lowering"] = boolean(dynamic_objfifo_lowering)
     if stack_size is not None:
         properties["stack_size"] = int32(stack_size, "core: stack_size")
 
@@ -438,7 +444,7 @@ def core(
             aie.CoreOp.create(
                 operands=[_tile(tile, "core")],
                 properties=properties,
-                result_types=[IndexType()],
+                result_types=[INDEX],
                 regions=[Region(block)],
             )
         )
@@ -473,7 +479,7 @@ class buffer:  # noqa: N801
         properties: dict[str, Attribute] = {}
         if address is not None:
             properties["address"] = int32(address, f"{what}: address")
-        properties["aligned"] = BoolAttr.from_bool(True)
+        properties["aligned"] = boolean(True)
         if initial_value is not None:
             properties["initial_value"] = dense(initial_value, type_, f"{what}: initial_value", tensor=True)
         if name is not None:
@@ -509,9 +515,7 @@ class buffer:  # noqa: N801
         indices = index if isinstance(index, tuple) else (index,)
         if len(indices) != len(self.shape) or any(isinstance(each, slice) or each is None for each in indices):
             raise ValueError("Buffer slicing not supported, only indexing supported")
-        return [
-            constant(each, IndexType()) if isinstance(each, int) else ssa_of(each, "buffer index") for each in indices
-        ]
+        return [constant(each, INDEX) if isinstance(each, int) else ssa_of(each, "buffer index") for each in indices]
 
 
 class Lock:
@@ -541,9 +545,7 @@ def lock(
         properties["lockID"] = int32(lock_id, "lock: lock_id")
     if sym_name is not None:
         properties["sym_name"] = StringAttr(name_of(sym_name, "lock: sym_name"))
-    return Lock(
-        emit(aie.LockOp.create(operands=[_tile(tile, "lock")], properties=properties, result_types=[IndexType()]))
-    )
+    return Lock(emit(aie.LockOp.create(operands=[_tile(tile, "lock")], properties=properties, result_types=[INDEX])))
 
 
 def use_lock(lock: Lock, action: LockAction, *, value: int | Value = 1) -> None:

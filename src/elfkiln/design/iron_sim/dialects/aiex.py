@@ -7,9 +7,7 @@ from math import prod
 from typing import Any
 
 from xdsl.dialects.builtin import (
-    BoolAttr,
     DenseArrayBase,
-    IndexType,
     IntegerAttr,
     IntegerType,
     Signedness,
@@ -19,9 +17,11 @@ from xdsl.dialects.builtin import (
 from xdsl.ir import Attribute, Block, Region
 
 from elfkiln.design.iron_sim.building import (
+    INDEX,
     MLIRError,
     Value,
     array_type_of,
+    boolean,
     constant,
     emit,
     inserting,
@@ -110,13 +110,11 @@ def dma_configure_task_for(
     repeats = 0 if repeat_count is None else repeat_count
     properties: dict[str, Attribute] = {
         "alloc": reference(name),
-        "issue_token": BoolAttr.from_bool(bool(issue_token)),
+        "issue_token": boolean(issue_token),
         "repeat_count": int32(repeats, f"task on {name}: repeat_count"),
     }
     return Task(
-        emit(
-            aiex.ConfigureTaskForOp.create(properties=properties, result_types=[IndexType()], regions=[Region(Block())])
-        )
+        emit(aiex.ConfigureTaskForOp.create(properties=properties, result_types=[INDEX], regions=[Region(Block())]))
     )
 
 
