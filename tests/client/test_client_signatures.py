@@ -32,11 +32,11 @@ from client_sets import (
 from elfkiln.cli import main
 from elfkiln.errors import Differs, Refused
 from elfkiln.models.catalogue import model_requirements
+from elfkiln.store.dsse import read_envelope
 from elfkiln.store.policy import read_policy
 from elfkiln.store.signing_keys import write_key_pair
 from elfkiln.work.build import build_elfs
 from elfkiln.work.install import install
-from elfkiln.work.lock_signatures import read_lock_signatures
 from projects import TINY_NAMES
 
 NOW = 1_800_000_000  # 2027-01-15T08:00:00Z
@@ -399,7 +399,10 @@ def test_elfkiln_and_the_client_say_the_same_of_signatures(client_folder, opened
             read_policy(tmp_path / "policy.json").require(
                 "sim",
                 digest,
-                read_lock_signatures(client_folder / "kernels.lock.intoto.jsonl"),
+                [
+                    read_envelope(line, "line")
+                    for line in (client_folder / "kernels.lock.intoto.jsonl").read_bytes().splitlines()
+                ],
                 datetime.datetime.fromtimestamp(NOW, datetime.UTC),
                 "kernels.lock.json",
             )

@@ -7,14 +7,21 @@ import re
 import pytest
 
 from elfkiln.families.kernel_costs import (
-    ACCUMULATORS,
     KERNEL_COSTS,
-    REGISTERS,
     Step,
     cost,
     matmul_cycles,
 )
 from projects import CHECKOUT
+
+# Of an AIE2P core: vector registers of 512 bits (x0 to x11), accumulators of 2048 bits (dm0 to dm4).
+REGISTERS, ACCUMULATORS = 12, 5
+
+
+def ideal_cycles(entry, m, k, n):
+    """The cycles of one call's steps when every slot overlaps; C's loads and stores come besides."""
+    row = cost(entry, m, n)
+    return m // row.rows * (n // row.columns) * (k // 8) * sum(step.cycles for step in row.steps)
 
 
 @pytest.mark.parametrize(
@@ -32,7 +39,7 @@ from projects import CHECKOUT
 )
 def test_ideal_cycles_of_a_call(entry, tile, ideal):
     m, k, n = tile
-    assert cost(entry, m, n).ideal_cycles(m, k, n) == ideal
+    assert ideal_cycles(entry, m, k, n) == ideal
 
 
 def test_predicted_cycles_are_the_traced_kernels():
@@ -110,5 +117,5 @@ def test_the_page_shows_the_table():
     for entry, *sizes, ideal, predicted in tiles:
         m, k, n = map(int, sizes)
         kernel = cost(entry, m, n)
-        assert int(ideal.replace(",", "")) == kernel.ideal_cycles(m, k, n)
+        assert int(ideal.replace(",", "")) == ideal_cycles(entry, m, k, n)
         assert int(predicted.replace(",", "")) == round(kernel.cycles(m, k, n)[0])

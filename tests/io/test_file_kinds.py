@@ -9,7 +9,7 @@ from elfkiln.errors import Refused
 from elfkiln.io.file_kinds import disguise
 from elfkiln.io.reading import read_text
 from elfkiln.io.strict_json import read_strict_json
-from elfkiln.io.strict_toml import read_strict_toml
+from elfkiln.io.strict_toml import parse_strict_toml
 from elfkiln.io.strict_yaml import read_strict_yaml
 from elfkiln.store.registry import load_registry
 
@@ -33,6 +33,11 @@ KINDS = {
 }
 
 
+def read_toml(path, limit):
+    """Read as toolchain.lock."""
+    return parse_strict_toml(read_text(path, limit=limit), path.name)
+
+
 def load_named_registry(path, limit):  # noqa: ARG001 called as the other readers are
     """Read as registry.yaml, whose limit is its own."""
     return load_registry(path)
@@ -42,7 +47,7 @@ BOM = b"\xef\xbb\xbf" + json.dumps({"format": "1bit-npu-plan/1"}).encode()
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("read", [read_strict_json, read_strict_yaml, read_strict_toml, load_named_registry])
+@pytest.mark.parametrize("read", [read_strict_json, read_strict_yaml, read_toml, load_named_registry])
 def test_another_kind_of_file_is_called_so(tmp_path, kind, read):
     data, found = KINDS[kind]
     file = tmp_path / "plan.json"
@@ -53,7 +58,7 @@ def test_another_kind_of_file_is_called_so(tmp_path, kind, read):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(("read", "language"), [(read_strict_json, "JSON"), (read_strict_toml, "TOML")])
+@pytest.mark.parametrize(("read", "language"), [(read_strict_json, "JSON"), (read_toml, "TOML")])
 def test_a_byte_order_mark_before_the_text_is_called_so(tmp_path, read, language):
     file = tmp_path / "plan.json"
     file.write_bytes(BOM)

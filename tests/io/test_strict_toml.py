@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
 from elfkiln.errors import Refused
-from elfkiln.io.strict_toml import parse_strict_toml, read_strict_toml
+from elfkiln.io.strict_toml import parse_strict_toml
 
 
 @pytest.mark.parametrize(
@@ -42,11 +40,3 @@ def test_what_fits_is_read():
         "b": [True, "x"],
         "c": {"d": -3},
     }
-
-
-def test_files_that_are_none_are_refused(tmp_path):
-    os.mkfifo(tmp_path / "pipe")
-    (tmp_path / "long").write_bytes(b"#" * 101)
-    for name, said in (("absent", "missing"), ("pipe", "a pipe"), ("long", "at most 100 bytes")):
-        with pytest.raises(Refused, match=f"{said}.*restore it$"):
-            read_strict_toml(tmp_path / name, limit=100, remedy="restore it")

@@ -12,10 +12,11 @@ from elfkiln.cli import main
 from elfkiln.errors import Differs, Refused
 from elfkiln.io.canonical import sha256_hex
 from elfkiln.models.catalogue import model_requirements
+from elfkiln.store.dsse import read_envelope
 from elfkiln.store.signing_keys import write_key_pair
 from elfkiln.work.build import build_elfs
 from elfkiln.work.install import install
-from elfkiln.work.lock_signatures import SIGNATURES_NAME, read_lock_signatures, sign_lock
+from elfkiln.work.lock_signatures import SIGNATURES_NAME, sign_lock
 from projects import TINY_NAMES
 
 QKV = "full_i8_QKV_K256_N768_b8.elf"
@@ -31,7 +32,8 @@ def folder(built, tmp_path):
 
 
 def statements(folder):
-    return [json.loads(one.payload) for one in read_lock_signatures(folder / SIGNATURES_NAME)]
+    lines = (folder / SIGNATURES_NAME).read_bytes().splitlines()
+    return [json.loads(read_envelope(line, "line").payload) for line in lines]
 
 
 def test_a_whole_set_is_signed_once_by_each_key(folder):

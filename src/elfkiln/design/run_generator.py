@@ -132,7 +132,7 @@ def _generate() -> int:
     handed: list[tuple[str, Design]] = []
 
     def listen(text: str, module: ModuleOp) -> None:
-        # What is wrong with a module is told from its text, as everywhere else.
+        # What is wrong with a module is found in its text, as everywhere else.
         with contextlib.suppress(Refused):
             handed[:] = [(sha256_hex(f"{text}\n".encode()), design_of_module(module))]
 

@@ -27,10 +27,6 @@ MMUL = 8
 """Rows, columns and depth of a block (aie::mmul 8x8x8)."""
 
 LOADS_A_CYCLE = 2
-REGISTERS = 12
-"""Vector registers of 512 bits (x0 to x11)."""
-ACCUMULATORS = 5
-"""Accumulators of 2048 bits (dm0 to dm4): one holds an 8 x 8 block of int32."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,22 +62,15 @@ class KernelCost:
     deciding: str
     source: str
 
-    def ideal_cycles(self, m: int, k: int, n: int) -> int:
-        """Return the cycles of one call's steps when every slot overlaps; C's loads and stores come besides."""
-        return round(self._turns(m, n)) * (k // MMUL) * sum(step.cycles for step in self.steps)
-
     def cycles(self, m: int, k: int, n: int) -> Cycles:
         """Return the predicted cycles of one call."""
-        turns, passes = self._turns(m, n), len(self.steps)
+        # How often the passes of `steps` go over a tile.
+        turns, passes = (m / self.rows) * (n / self.columns), len(self.steps)
         ideal = sum(step.cycles for step in self.steps) * k / MMUL
         central, low, high = (
             turns * (passes * base + factor * ideal) for base, factor in zip(PASS_CYCLES, STEP_CYCLES, strict=True)
         )
         return central, low, high
-
-    def _turns(self, m: int, n: int) -> float:
-        """Return how often the passes of `steps` go over a tile."""
-        return (m / self.rows) * (n / self.columns)
 
 
 KERNEL_COSTS: tuple[KernelCost, ...] = (

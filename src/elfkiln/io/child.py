@@ -2,7 +2,7 @@
 
 A child gets the environment that is given and no other, an empty standard input, a session of its own, and limits of
 time, memory, file size and output. It ends with this process, however that ends, and so does all it started: a program
-of ours stands between (`elfkiln.io.keeper`), which the kernel tells when this process is gone.
+of ours stands between (`elfkiln.io.keeper`), which the kernel lets know when this process is gone.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Limits:
     """What a child may use: seconds of wall clock and of processor time, bytes of memory, of a file, of output.
 
     Processor time, memory (its address space) and the size of a file are counted per process, as the kernel does.
-    `printed_bytes` bounds each of the two streams, `folder_bytes` what lies below the working folder (None: any), in
+    `printed_bytes` bounds each of the two streams, `folder_bytes` the files below the working folder (None: any), in
     at most `folder_files` files and folders; `open_files` are open at once. An `offline` child has no network, as far
     as the system can forbid it (`elfkiln.io.sandbox`).
     """
@@ -192,7 +192,7 @@ def run_forked(
         stack.callback(os.waitpid, guardian, 0)
         # Hung up before it is waited for.
         stack.callback(ours.close)
-        with contextlib.suppress(OSError):  # a guardian that was killed is told below
+        with contextlib.suppress(OSError):  # a guardian that was killed is found out below
             ours.sendall(request)
         return _follow((ours, ends[0][0], ends[1][0]), (), name=name, cwd=cwd, limits=limits, whole=True)
 
@@ -276,11 +276,11 @@ def _follow(
         raise ChildStopped(f"{name} {fault} and was killed with all it had started")
     if not answer:
         raise ChildStopped(f"{name}: the process that watches over child processes was killed; run again")
-    told = json.loads(answer)
-    if "failure" in told:
-        raise ChildStopped(f"{name} cannot be started ({told['failure']})")
+    end = json.loads(answer)
+    if "failure" in end:
+        raise ChildStopped(f"{name} cannot be started ({end['failure']})")
     seconds = time.monotonic() - started
-    code = os.waitstatus_to_exitcode(told["status"])
+    code = os.waitstatus_to_exitcode(end["status"])
     return ChildRun(words, code, output.data(), errors.data(), seconds, limits)
 
 

@@ -93,7 +93,7 @@ def _read(line: socket.socket, length: int) -> bytes:
 
 def _start(request: dict[str, Any], streams: tuple[int, ...], work: Callable[[], int] | None) -> int | str:
     """Fork the child and return its number, or why it could not be started."""
-    told, tell = os.pipe()
+    heard, said = os.pipe()
     guardian = os.getpid()
     child = os.fork()
     if child == 0:
@@ -103,16 +103,16 @@ def _start(request: dict[str, Any], streams: tuple[int, ...], work: Callable[[],
             if work is None:
                 _become(request)
             else:
-                os.close(told)
-                os.close(tell)
+                os.close(heard)
+                os.close(said)
                 code = work()
         except BaseException as error:
             with contextlib.suppress(OSError):
-                os.write(tell, (getattr(error, "strerror", None) or str(error) or type(error).__name__).encode())
+                os.write(said, (getattr(error, "strerror", None) or str(error) or type(error).__name__).encode())
         finally:
             os._exit(code)
-    os.close(tell)
-    with open(told, "rb") as stream:
+    os.close(said)
+    with open(heard, "rb") as stream:
         # Nothing but the end comes when the child became another program, which closed its end.
         failure = stream.read(4096).decode("utf-8", "replace")
     if not failure:
@@ -169,7 +169,7 @@ def _limit(kind: int, value: int) -> None:
     _, hard = resource.getrlimit(kind)
     most = value if hard == resource.RLIM_INFINITY else min(value, hard)
     if kind == resource.RLIMIT_CPU:
-        # The soft limit sends SIGXCPU, by which the end is told from others; the hard one kills.
+        # The soft limit sends SIGXCPU, by which this end is known from others; the hard one kills.
         grace = most + 5 if hard == resource.RLIM_INFINITY else min(most + 5, hard)
         resource.setrlimit(kind, (most, grace))
     else:

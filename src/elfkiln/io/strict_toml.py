@@ -1,29 +1,21 @@
-"""TOML read strictly: from a regular file of bounded size, bounded nesting, only values that JSON has too."""
+"""TOML parsed strictly: bounded nesting, only values that JSON has too."""
 
 from __future__ import annotations
 
 import math
 import tomllib
-from pathlib import Path
 from typing import Any
 
 from elfkiln.errors import brief, refusal
 from elfkiln.io.file_kinds import HEAD_BYTES, disguise
-from elfkiln.io.reading import read_text
 from elfkiln.io.strict_json import check_depth
 
 
-def read_strict_toml(path: Path, *, limit: int, remedy: str = "") -> dict[str, Any]:
-    """Read a TOML file of at most `limit` bytes; raises `Refused` naming the file, and `remedy` says what to do.
-
-    Refused: a file that is absent, no regular file, too long, not UTF-8 or not TOML; nesting over 64 levels; dates,
-    times, NaN and infinity, which have no canonical JSON and so no digest.
-    """
-    return parse_strict_toml(read_text(path, limit=limit, remedy=remedy), path.name, remedy=remedy)
-
-
 def parse_strict_toml(text: str, where: str, *, remedy: str = "") -> dict[str, Any]:
-    """Parse TOML text as `read_strict_toml` does; `where` stands for the file in messages.
+    """Parse TOML text; raises `Refused` naming `where`, which stands for the file, and `remedy` says what to do.
+
+    Refused: what is not TOML; nesting over 64 levels; dates, times, NaN and infinity, which have no canonical JSON and
+    so no digest.
 
     >>> parse_strict_toml("a = [1, 'x']", "t.toml")
     {'a': [1, 'x']}

@@ -354,7 +354,7 @@ class Network:
                 self._move(node)
             else:
                 self._step(node)
-            # Only now: what a node changes itself is no reason to look again.
+            # Only now: what a node changes itself is not a reason to look again.
             node.queued = False
 
     def _move(self, mover: Mover) -> None:

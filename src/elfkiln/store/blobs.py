@@ -323,7 +323,7 @@ class Store:
                 self._write_index(sorted(kept, key=lambda d: dict(d.annotations).get(REF_NAME, "")))
 
     def set_aside(self, digest: str) -> bool:
-        """Move what lies under a digest's name to `damaged/`, unless its bytes verify; return whether it went.
+        """Move the file under a digest's name to `damaged/`, unless its bytes verify; return whether it went.
 
         For whoever holds the store alone.
         """

@@ -66,11 +66,6 @@ def input_blobs(steps: Iterable[Step]) -> dict[str, bytes]:
     return {sha256_hex(data): data for step in steps for data in step.inputs.values()}
 
 
-def input_digests(table: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the digests of a recipe's compile inputs, each once, sorted."""
-    return tuple(sorted({digest for step in table["steps"] for digest in step["inputs"].values()}))
-
-
 def facts(table: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield (name, text) of everything a recipe says, for naming what differs between two.
 

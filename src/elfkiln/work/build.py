@@ -307,10 +307,10 @@ class _Run:
     def _tell_the_unfinished(self, todo: tuple[Job, ...]) -> None:
         """Whatever ended the run early: a name without an outcome is a failure, never a silent success."""
         done = (self.built, self.fetched, self.admitted, self.up_to_date, [one.key for one in self.failures])
-        told = {key for keys in done for key in keys}
+        ended = {key for keys in done for key in keys}
         reason = "stopped at the first failure" if self.options.fail_fast else "the run ended before its turn"
         for job in todo:
-            if any(key not in told for key, _ in job.wanted):
+            if any(key not in ended for key, _ in job.wanted):
                 self._fail(job, f"not built: {reason}; run again", EXIT_DIFFERS)
 
     def known(self, job: Job) -> bool:
@@ -403,7 +403,7 @@ class _Run:
             self.progress.done(job.title, built=found.built, notes=job.generator.notes if found.built else ())
 
     def _register_each(self, waiting: list[tuple[Job, Obtained]]) -> dict[int, ElfkilnError]:
-        """Register one by one, so that the one that clashes is told from the others."""
+        """Register one by one, so that the one that clashes is known from the others."""
         refused = {}
         for number, (job, found) in enumerate(waiting):
             try:

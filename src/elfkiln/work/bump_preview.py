@@ -94,7 +94,7 @@ def preview(
 def _trial(project: Project, folder: Path, candidate: str) -> Project:
     try:
         for name in _SOURCES:
-            # Copied: what is built under the candidate is what lies there now.
+            # Copied: the candidate builds from what is there now.
             shutil.copytree(project.root / name, folder / name, symlinks=True)
         (folder / LOCK_FILE).write_text(candidate, encoding="utf-8")
         trial = Project(folder)

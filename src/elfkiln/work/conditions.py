@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 RANDOM = "random order or values: two builds under equal conditions differ, on one processor too"
-RANDOM_OR_CLOCK = f"{RANDOM} (or the clock: faketime is not installed, so that cannot be told)"
+RANDOM_OR_CLOCK = f"{RANDOM} (or the clock: faketime is not installed, so that is not known)"
 THREADS = "the order of threads: builds on one processor are equal, on several they differ"
 TOGETHER = "several conditions together: each alone changes nothing"
 NONE_OF_THESE = "none of the conditions: it comes to these bytes whatever they are"

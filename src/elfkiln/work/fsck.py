@@ -1,7 +1,7 @@
 """Checks everything below out/ that has a digest, and registry.yaml against it: what is corrupt, missing, unreferenced.
 
 Every blob is hashed, on all cores. What lies in the store, its index and registry.yaml are taken down together while
-nobody uses the store, so a build that goes on meanwhile is no finding.
+nobody uses the store, so a build that goes on meanwhile is not a finding.
 """
 
 from __future__ import annotations
@@ -405,7 +405,7 @@ class _Check:
 
     def _look_at_folder(self, folder: Path) -> bool:
         with contextlib.ExitStack() as stack:
-            # An install that runs is no finding; a folder that can only be read has none.
+            # An install that runs is not a finding; a folder that can only be read has none.
             with contextlib.suppress(Refused):
                 stack.enter_context(folder_lock(folder))
             return self._compare_folder(folder)

@@ -302,8 +302,8 @@ class GenerationsDifference:
         lines = [f"gained  {target}/{key}" for target, key in self.difference.gained]
         lines += [f"lost  {target}/{key}" for target, key in self.difference.lost]
         for target, key, *pair in self.difference.changed:
-            told = ", ".join(f"{name} {was[:19]} -> {now[:19]}" for name, was, now in _fields(*pair))
-            lines.append(f"changed {target}/{key}: {told}")
+            fields = ", ".join(f"{name} {was[:19]} -> {now[:19]}" for name, was, now in _fields(*pair))
+            lines.append(f"changed {target}/{key}: {fields}")
         gained, changed, lost = map(len, self.difference.parts)
         return [*lines, f"{gained} gained, {lost} lost, {changed} changed"]
 

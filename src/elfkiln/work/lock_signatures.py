@@ -84,11 +84,6 @@ def sign_lock(folder: Path, key: Ed25519PrivateKey) -> SignedLock:
     return SignedLock(str(path), digest, len(lock.rows), len(lines))
 
 
-def read_lock_signatures(path: Path) -> tuple[Envelope, ...]:
-    """Return the envelopes of a signature file, none where there is no file; a malformed line is `Refused`."""
-    return tuple(read_envelope(line, str(path)) for line in _lines(path))
-
-
 def _lines(path: Path) -> list[bytes]:
     if not path.exists() and not path.is_symlink():
         return []

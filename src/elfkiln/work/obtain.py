@@ -151,10 +151,10 @@ def _substitute(
     return found
 
 
-def _refuse_change(told: Recipe, now: Recipe) -> None:
+def _refuse_change(before: Recipe, now: Recipe) -> None:
     """Raise `Differs` when a source was edited between the plan of a build and its turn."""
-    if told.digest != now.digest:
-        name = differing_inputs(told.table, now.table)[0][0]
+    if before.digest != now.digest:
+        name = differing_inputs(before.table, now.table)[0][0]
         raise Differs(f"{name.rpartition(': ')[2]} changed during the build; run again")
 
 

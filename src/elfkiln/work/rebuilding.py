@@ -119,11 +119,11 @@ class Rig:
         )
         if run.exit_code:
             raise BuildFailed(f"the process that rebuilds: {run.ending}: {_last_line(run.err)}")
-        told = json.loads(run.stdout)
-        if "refused" in told:
-            raise Refused(told["refused"])
+        answer = json.loads(run.stdout)
+        if "refused" in answer:
+            raise Refused(answer["refused"])
         entries = load_registry(project.registry_file).entries(self.target)
-        return Rebuilt(project, entries, dict(told["failed"]), tuple(told["built"]))
+        return Rebuilt(project, entries, dict(answer["failed"]), tuple(answer["built"]))
 
     def _fresh(self, root: Path) -> Project:
         """Return a project below `root` that has the inputs and nothing else; what was built there before goes."""
@@ -137,7 +137,7 @@ class Rig:
                 self._copy(root)
             project.out.mkdir()
             if self.project.toolchains.is_dir():
-                # Installed ones are verified where they are used; they are no inputs of ours.
+                # Installed ones are verified where they are used; they are not inputs of ours.
                 project.toolchains.symlink_to(self.project.toolchains.resolve(), target_is_directory=True)
         except OSError as error:
             raise storage_refusal(root, error) from error

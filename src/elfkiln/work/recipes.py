@@ -107,7 +107,7 @@ def package_digest() -> str | None:
 
 @cache
 def _digest_of(root: Path, stamps: tuple[tuple[str, int, int, int, int], ...]) -> str:
-    # Many a verb that tells no recipe would wait for this import.
+    # Many verbs work out no recipe, and would wait for this import.
     import importlib.metadata
 
     files = {os.path.relpath(path, root): sha256_hex(Path(path).read_bytes()) for path, *_ in stamps}

@@ -216,7 +216,7 @@ class _Judge:
             same = "; the ELF is the same" if entry.elf == found.elf else ""
             known = recipe_table(self.store, entry.recipe) is not None
             reason = f"registry.yaml is of other inputs{same}" + (
-                "" if known else "; the store has not the registered recipe, so which cannot be told"
+                "" if known else "; the store has not the registered recipe, so which is not known"
             )
             return Reproduced(key, RECIPE, entry, found, reason, self._changes(self.store, entry, found))
         changes = self._changes(self.plain.store, plain, found)

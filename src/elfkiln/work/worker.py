@@ -77,7 +77,7 @@ class Made:
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """What a task has come to, told while it is worked on."""
+    """What a task has come to, said while it is worked on."""
 
     name: str
 
@@ -119,14 +119,14 @@ def do(means: Means, mirrors: OpenMirrors | None, task: Task, send: Callable[[Me
         )
     except ElfkilnError as error:
         log = log_of_error(error)
-        told = space_refusal(means.project.out) or error
+        failure = space_refusal(means.project.out) or error
     except OSError as error:
-        told = storage_refusal(Path(error.filename or means.project.out), error)
+        failure = storage_refusal(Path(error.filename or means.project.out), error)
     except Exception as error:
         # Ours to mend, but it must not pass for a build that went well.
         log = traceback.format_exc()
-        told = BuildFailed(f"internal error: {type(error).__name__}: {brief(error)}")
-    return Failed(str(told), told.exit_code, log)
+        failure = BuildFailed(f"internal error: {type(error).__name__}: {brief(error)}")
+    return Failed(str(failure), failure.exit_code, log)
 
 
 def make_ahead(means: Means, ahead: Ahead) -> Made:

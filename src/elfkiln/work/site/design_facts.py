@@ -43,7 +43,7 @@ _START = "import sys; sys.path.append(sys.argv.pop(1)); from elfkiln.work.site.d
 
 @dataclass(frozen=True, slots=True)
 class DesignFacts:
-    """What is known of one design; each part is empty, and `refused` says why, where it cannot be told.
+    """What is known of one design; each part is empty, and `refused` says why, where it is not known.
 
     `svg` is the picture, `taps` a row for each matrix of each sequence, `linted` the JSON form of `work.lint`.
     """
@@ -92,7 +92,7 @@ def _tell_all(given: list[tuple[str, str, str]]) -> list[bytes]:
 
 
 def _tell_elsewhere(share: list[tuple[str, str, str]]) -> list[bytes]:
-    """Return the facts of some designs, told by a child process. Raises `BuildFailed` when it ends without them."""
+    """Return the facts of some designs, made by a child process. Raises `BuildFailed` when it ends without them."""
     seconds = _SECONDS_EACH * len(share)
     limits = Limits(seconds=seconds, cpu_seconds=int(seconds), memory_bytes=4 * GIB, file_bytes=MIB)
     words = [sys.executable, "-I", "-c", _START, str(Path(elfkiln.__file__).resolve().parents[1])]

@@ -74,7 +74,7 @@ class NameRow:
 
     @property
     def seconds(self) -> float | None:
-        """The predicted time of one launch; None where it cannot be told, or where it holds several sequences."""
+        """The predicted time of one launch; None where it is not known, or where it holds several sequences."""
         return self.facts.predictions[0].seconds if self.facts and len(self.facts.predictions) == 1 else None
 
     @property

@@ -137,5 +137,5 @@ def configuration_commands(data: bytes) -> tuple[tuple[int, tuple[int, ...]], ..
     for index in range(min(table[3], _MOST_HEADERS)):
         partition = words[table[4] + index * _PARTITION_WORDS :][:_PARTITION_WORDS]
         body = words[partition[8] : partition[8] + partition[2]]
-        found += [(code, told) for _, code, told in _commands("PDI", body, _CDO_HEADER_WORDS + body[3])]
+        found += [(code, text) for _, code, text in _commands("PDI", body, _CDO_HEADER_WORDS + body[3])]
     return tuple(found)
