@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import multiprocessing
 import os
 import random
@@ -14,20 +15,48 @@ import warnings
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from fnmatch import fnmatch
 from pathlib import Path
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from elfkiln.errors import ElfkilnError
 from elfkiln.models.catalogue import model_requirements
+from elfkiln.store.artifacts import (
+    ARTIFACT_TYPE,
+    DESIGN_TYPE,
+    ELF_TYPE,
+    EMPTY_CONFIG_TYPE,
+    GENERATOR_TYPE,
+    INPUT_TYPE,
+    LOG_TYPE,
+    RECORD_ARTIFACT_TYPE,
+)
+from elfkiln.store.blobs import MANIFEST_TYPE
+from elfkiln.store.oci_address import OciAddress
+from elfkiln.store.oci_registry import OciRegistry
+from elfkiln.store.policy import read_policy
+from elfkiln.store.recipe import MEDIA_TYPE as RECIPE_TYPE
 from elfkiln.store.registry import load_registry
+from elfkiln.store.signing_keys import load_key, write_key_pair
+from elfkiln.store.statement_types import ENVELOPE_TYPE, PAYLOAD_TYPE, PROVENANCE
 from elfkiln.work import fast_elfs
+from elfkiln.work.archive import export_sets, import_sets
 from elfkiln.work.asked import asked_by_model
 from elfkiln.work.build_state import keep_state
+from elfkiln.work.check import check_models
 from elfkiln.work.fsck import fsck
 from elfkiln.work.gc import collect
 from elfkiln.work.generations import history, roll_back
 from elfkiln.work.install import install
+from elfkiln.work.lock_signatures import sign_lock
 from elfkiln.work.lookup import lookup
+from elfkiln.work.pull import pull_set
+from elfkiln.work.push import push_sets
+from elfkiln.work.registry_check import check_registry
 from elfkiln.work.repair import repair
+from elfkiln.work.trust import require_signed, sign
+from oci_server import Registry, serving
 from torture.torture_faults import ERRORS, KILL, TEAR, Faults, injected
 from torture.torture_scenes import NEW, OLD, SCENES, World, build, builder_of, end_of, sha256, stand_ins
 
@@ -156,42 +185,45 @@ class Campaign:
 
     # Every byte of every kind of file.
 
-    def flips(self, every=1):
-        """Flip a bit of every byte (or of each `every`-th) of each kind of file, and ask for everything."""
+    def flips(self, every=1, kinds=None):
+        """Flip a bit of every byte (or of each `every`-th) of each kind of file, or of some, and ask for everything."""
         project = self.world.copy("both", self.place / "case")
         shelf = self.place / "case" / "model"
         build(project)
-        asked = asked_by_model(project, "tiny")
-        keep_state(project, builder_of(project), [asked], None)
         install(project, "sim", model_requirements(project, "tiny"), shelf)
+        self.sign(project, shelf)
+        keep_state(project, builder_of(project), [asked_by_model(project, "tiny")], None)
+        check_models(project, ["tiny"])
         assert self.passes(project)
-        for kind, path in sorted(self.kinds_of_files(project, shelf).items()):
+        assert self.ask(project) == []
+        for kind, path in sorted(kinds_of_files(project).items()):
+            if kinds is not None and kind not in kinds:
+                continue
             data = path.read_bytes()
             places = range(0, len(data), every)
             for place in places:
                 self.one_flip(kind, project, path, data, place)
             self.outcome.counts[f"flip: {kind}"] += len(places)
             self.say(f"flip: {kind}: {len(places)} of {len(data)} bytes, {len(self.outcome.wrong)} wrong so far")
+        return tuple(kinds_of_files(project))
 
-    def kinds_of_files(self, project, shelf):
-        """Return one file of each kind, by what it is."""
-        entry = next(iter(load_registry(project.registry_file).entries("sim").values()))
-        registries = project.generations / "registries"
-        return {
-            "ELF": project.blobs / entry.elf,
-            "recipe": project.blobs / entry.recipe,
-            "design": project.blobs / entry.design,
-            "manifest": project.blobs / entry.manifest,
-            "index.json": project.store / "index.json",
-            "oci-layout": project.store / "oci-layout",
-            "registry.yaml": project.registry_file,
-            "kept answer": next((project.index / "elfs").iterdir()),
-            # None is remembered where the sources are younger than this process.
-            **dict(zip(["remembered recipe"], (project.cache / "recipes").glob("*.json"), strict=False)),
-            "generation": next(path for path in sorted(project.generations.iterdir()) if path.suffix == ".json"),
-            "registry of a generation": next(registries.iterdir()),
-            "kernels.lock.json": shelf / "kernels.lock.json",
-        }
+    def sign(self, project, shelf):
+        """Sign what is registered and what is installed, and write a policy that asks for it."""
+        place = shelf.parent
+        public = write_key_pair(place / "key")
+        key = load_key(place / "key")
+        sign(project, lookup(project, asked_by_model(project, "tiny")).rows, key)
+        sign_lock(shelf, key)
+        voter = {"name": "lab", "ed25519": public, "roles": ["builder"], "expires": "2100-01-01T00:00:00Z"}
+        rule = {"target": "sim", "predicate": PROVENANCE, "role": "builder", "threshold": 1}
+        table = {"schema": "elfkiln-policy/1", "keys": [voter], "rules": [rule]}
+        (place / "policy.json").write_text(json.dumps(table))
+        self.require(project)
+
+    def require(self, project):
+        """Raise what `--require-signed` says of the set."""
+        rows = lookup(project, asked_by_model(project, "tiny")).rows
+        require_signed(project, "sim", rows, read_policy(project.root.parent / "policy.json"))
 
     def one_flip(self, kind, project, path, data, place):
         """Flip one bit; nothing may then serve a wrong byte, and fsck must see it where a digest says what was."""
@@ -201,21 +233,35 @@ class Campaign:
         os.chmod(path, 0o644)
         path.write_bytes(changed)
         try:
-            self.outcome.blame(where, self.ask(project))
-            if path.parent == project.blobs and self.passes(project):
-                self.outcome.blame(where, ["elfs says that there is nothing to do"])
             found = fsck(project)
-            sealed = kind not in ("registry.yaml", "kernels.lock.json", "oci-layout", "index.json")
-            if sealed and not found.count("corrupt"):
+            if kind not in UNSEALED and not found.count("corrupt"):
                 self.outcome.blame(where, ["fsck does not see it"])
-        except (ElfkilnError, OSError) as error:
-            self.outcome.blame(where, [f"fsck ends with {error}"])
+            self.outcome.blame(where, self.ask(project))
+            if kind in SERVED and self.passes(project):
+                self.outcome.blame(where, ["elfs says that there is nothing to do"])
+        except ElfkilnError as error:
+            # A lock or plan that cannot be read is refused by whatever needs it.
+            if kind not in INPUTS:
+                self.outcome.blame(where, [f"fsck ends with {error}"])
+        except Exception:
+            self.outcome.blame(where, [traceback.format_exc()])
         finally:
             path.write_bytes(data)
 
     def ask(self, project):
         """Ask for the set in every way; return what was wrong about the answers. An error is an answer."""
         wrong = self.world.serve(project, self.place / "served")
+        shelf = project.root.parent / "model"
+        with contextlib.suppress(ElfkilnError):
+            if check_models(project, ["tiny"], folder=shelf).exit_code == 0:
+                wrong += self.world.wrong_files(shelf)
+        with contextlib.suppress(ElfkilnError):
+            if check_models(project, ["tiny"]).exit_code == 0:
+                wrong += self.world.wrong_names(project)
+        with contextlib.suppress(ElfkilnError):
+            self.require(project)
+        with contextlib.suppress(ElfkilnError):
+            load_key(project.root.parent / "key")
         with contextlib.suppress(ElfkilnError):
             for row in lookup(project, asked_by_model(project, "tiny")).rows:
                 if row.entry is not None and row.problem is None and not self.world.is_right(row.key, row.entry.elf):
@@ -262,6 +308,11 @@ class Campaign:
 
     def mix(self, processes=8, seconds=20.0, seed=0, kills=True):
         """Let processes do everything at once, some of them killed; then look, mend, and build."""
+        with _served_apart() as self.host:
+            self.crowd(processes, seconds, seed, kills)
+
+    def crowd(self, processes, seconds, seed, kills):
+        """Do what `mix` does beside its registry."""
         project = self.world.copy("both", self.place / "case")
         context = multiprocessing.get_context("fork")
         done = context.Array("L", len(_VERBS))
@@ -302,7 +353,71 @@ class Campaign:
         self.say(f"mix: {sum(done)} commands by {count} processes, {len(self.outcome.wrong)} wrong so far")
 
 
-_VERBS = ("build", "install", "lookup", "fsck", "repair", "gc", "rollback", "check files")
+# Nothing else says what these were: a person writes them, or a digest of theirs stands nowhere.
+INPUTS = ("toolchain.lock", "role table", "policy", "key", "public key")
+UNSEALED = (
+    *INPUTS,
+    "registry.yaml",
+    "kernels.lock.json",
+    "signatures of a lock",
+    "oci-layout",
+    "index.json",
+    "installed ELF",
+)
+# What `elfs` hashes before it says that there is nothing to do.
+SERVED = ("ELF", "recipe", "design", "manifest")
+_PLACES = (
+    ("registry.yaml", "project/registry.yaml"),
+    ("toolchain.lock", "project/toolchain.lock"),
+    ("role table", "project/plans/*/roles.yaml"),
+    ("index.json", "project/out/registry/index.json"),
+    ("oci-layout", "project/out/registry/oci-layout"),
+    ("remembered recipe", "project/out/cache/recipes/*.json"),
+    ("answer of elfs", "project/out/index/elfs/*"),
+    ("answer of check-missing", "project/out/index/*"),
+    ("generation", "project/out/generations/*.json"),
+    ("registry of a generation", "project/out/generations/registries/*.yaml"),
+    ("kernels.lock.json", "model/kernels.lock.json"),
+    ("signatures of a lock", "model/kernels.lock.intoto.jsonl"),
+    ("installed ELF", "model/kernels*/*.elf"),
+    ("policy", "policy.json"),
+    ("key", "key"),
+    ("public key", "key.pub"),
+)
+_LAYERS = {ELF_TYPE: "ELF", DESIGN_TYPE: "design", INPUT_TYPE: "compile input", GENERATOR_TYPE: "generator"}
+_LAYERS |= {LOG_TYPE: "build log", PAYLOAD_TYPE: "statement", ENVELOPE_TYPE: "envelope"}
+_LAYERS |= {RECIPE_TYPE: "recipe", EMPTY_CONFIG_TYPE: "empty config"}
+_MANIFESTS = {ARTIFACT_TYPE: "manifest", RECORD_ARTIFACT_TYPE: "manifest of a log"}
+
+
+def kinds_of_files(project):
+    """Return one file of each kind, by what it is; fails for a file of a kind that is not known."""
+    blobs = {}
+    for path in sorted(project.blobs.iterdir()):
+        data = path.read_bytes()
+        table = json.loads(data) if data.startswith(b"{") else {}
+        if table.get("mediaType") == MANIFEST_TYPE:
+            blobs[path.name] = _MANIFESTS.get(table["artifactType"], "manifest of a statement")
+            for one in (table["config"], *table["layers"]):
+                blobs.setdefault(one["digest"].removeprefix("sha256:"), _LAYERS[one["mediaType"]])
+    found = {}
+    served = {digest for one in load_registry(project.registry_file).entries("sim").values() for digest in one.digests}
+    # Of blobs those first that a name stands for.
+    for path in sorted(project.root.parent.rglob("*"), key=lambda path: (path.name not in served, path)):
+        if not path.is_file() or any(one.is_symlink() for one in (path, *path.parents)) or not path.stat().st_size:
+            continue
+        place = path.relative_to(project.root.parent)
+        kind = blobs[path.name] if path.parent == project.blobs else None
+        kind = kind or next((kind for kind, pattern in _PLACES if fnmatch(str(place), pattern)), None)
+        assert kind is not None, f"{place}: a kind of file that no flip is for"
+        found.setdefault(kind, path)
+    return found
+
+
+_VERBS = (
+    "build", "install", "lookup", "fsck", "repair", "gc", "rollback", "check files",
+    "push", "pull", "export", "import", "sign", "check-missing", "registry check",
+)  # fmt: skip
 
 
 def _mixed(campaign, project, number, until, done, faulty):
@@ -328,6 +443,30 @@ def _mixed(campaign, project, number, until, done, faulty):
                 stream.write("\n".join([_VERBS[at], *wrong, ""]))
 
 
+def _registry_at(host):
+    return OciRegistry(OciAddress.parse(f"oci://{host}/tiny/kernels"), plain_http=True, environment={})
+
+
+@contextlib.contextmanager
+def _served_apart():
+    """Run a registry in a process of its own and yield its HOST:PORT: no thread is there when processes are forked."""
+    context = multiprocessing.get_context("fork")
+    ours, theirs = context.Pipe()
+
+    def serve():
+        with serving(Registry()) as host:
+            theirs.send(host)
+            theirs.recv()
+
+    process = context.Process(target=serve)
+    process.start()
+    try:
+        yield ours.recv()
+    finally:
+        ours.send("done")
+        process.join()
+
+
 def _do(verb, campaign, project, own, draw):
     if verb == "build":
         build(project, draw.choice((OLD, NEW)))
@@ -347,6 +486,23 @@ def _do(verb, campaign, project, own, draw):
         collect(project, delete=True, generations=draw.choice((0, 2)), grace=0)
     elif verb == "rollback":
         roll_back(project, draw.choice(history(project).generations).number)
+    elif verb == "push":
+        push_sets(project, _registry_at(campaign.host), [asked_by_model(project, "tiny")])
+    elif verb == "pull":
+        pull_set(project, _registry_at(campaign.host), "tiny-sim")
+    elif verb == "export":
+        sink = io.BytesIO()
+        export_sets(project, [asked_by_model(project, "tiny")], sink)
+        return campaign.world.wrong_archive(sink.getvalue())
+    elif verb == "import":
+        import_sets(project, io.BytesIO(campaign.world.archive), "archive")
+    elif verb == "sign":
+        sign(project, lookup(project, asked_by_model(project, "tiny")).rows, Ed25519PrivateKey.generate())
+    elif verb == "check-missing":
+        report = check_models(project, ["tiny"])
+        return ["a set that was whole at every moment is not"] if report.refusals else []
+    elif verb == "registry check":
+        check_registry(project, str(project.registry_file))
     else:
         for path in project.blobs.iterdir():
             with contextlib.suppress(FileNotFoundError):
@@ -355,13 +511,36 @@ def _do(verb, campaign, project, own, draw):
     return []
 
 
-def run_all(folder, say, *, part=1.0, every=1, seconds=60.0):
-    """Run everything and return the outcome with how long it took."""
+def run_all(folder, say, *, part=1.0, every=1, seconds=60.0, jobs=1):
+    """Run everything, `jobs` things at once, and return the outcome with how long it took."""
     begun = time.monotonic()
+    tasks = [("faults", (name,), (kind,), part) for kind in KINDS for name in SCENES]
+    tasks += [("clocks", (name,)) for name in SCENES]
     with stand_ins():
         campaign = Campaign(folder, say)
-        campaign.faults(part=part)
-        campaign.clocks()
-        campaign.flips(every)
+        kinds = campaign.flips(every=1 << 30)
+        campaign.outcome.counts.clear()
+        tasks += [("flips", every, (kind,)) for kind in kinds]
+        with multiprocessing.get_context("fork").Pool(jobs, _begin, (folder, say), maxtasksperchild=None) as pool:
+            for counts, wrong in pool.imap_unordered(_task, tasks):
+                campaign.outcome.counts.update(counts)
+                campaign.outcome.wrong += wrong
         campaign.mix(seconds=seconds)
     return campaign.outcome, time.monotonic() - begun
+
+
+_own: list[Campaign] = []
+
+
+def _begin(folder, say):
+    """Make the campaign of a process."""
+    _own.append(Campaign(Path(folder) / f"campaign-{os.getpid()}", say))
+
+
+def _task(task):
+    """Do one part of the torture in this process's own folder; return its counts and what was wrong."""
+    (campaign,) = _own
+    campaign.outcome.counts.clear()
+    campaign.outcome.wrong.clear()
+    getattr(campaign, task[0])(*task[1:])
+    return campaign.outcome.counts, list(campaign.outcome.wrong)

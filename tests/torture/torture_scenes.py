@@ -7,6 +7,7 @@ import hashlib
 import io
 import os
 import shutil
+import tarfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -178,6 +179,22 @@ class World:
             if len(path.name) == 64 and sha256(path) != path.name:
                 found.append(f"blob {path.name[:12]} has other bytes")
         return found + self.wrong_files(project.root.parent / "model")
+
+    def wrong_names(self, project):
+        """Return the registered names whose ELFs are not there with bytes that may stand under them."""
+        entries = load_registry(project.registry_file).entries("sim")
+        return [
+            f"{key}: {one.elf[:12]} is not its ELF"
+            for key, one in entries.items()
+            if not self.is_right(key, one.elf) or sha256(project.blobs / one.elf) != one.elf
+        ]
+
+    @staticmethod
+    def wrong_archive(data):
+        """Return the blobs of an exported archive that are not what their names say."""
+        with tarfile.open(fileobj=io.BytesIO(data)) as archive:
+            blobs = {one.name: archive.extractfile(one).read() for one in archive if "/sha256/" in one.name}
+        return [name for name, blob in blobs.items() if hashlib.sha256(blob).hexdigest() != name.rpartition("/")[2]]
 
     def is_right(self, key, elf):
         """Whether an ELF may stand under a name."""

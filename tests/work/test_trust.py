@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
 import json
+import os
+import pathlib
 
 import pytest
 
 from elfkiln.cli import main
 from elfkiln.cli.json_forms import FORMS, misfit
-from elfkiln.errors import Differs
+from elfkiln.errors import Differs, Refused
 from elfkiln.models.catalogue import model_requirements
 from elfkiln.store.attestations import attest, result_predicate, statement
 from elfkiln.store.blobs import Store
@@ -23,7 +26,9 @@ from elfkiln.store.toolchain_lock import read_lock
 from elfkiln.work.archive import export_sets, import_sets
 from elfkiln.work.asked import asked_by_model
 from elfkiln.work.build import build_elfs
+from elfkiln.work.jobs import generator_of
 from elfkiln.work.lookup import lookup_set
+from elfkiln.work.origin import origin_of
 from elfkiln.work.pull import pull_set
 from elfkiln.work.push import push_sets
 from elfkiln.work.trust import accepting, attest_provenance, said_of, sign, untrusted
@@ -228,6 +233,28 @@ def test_a_build_attaches_where_each_artifact_comes_from(here):
     assert any(name.endswith(".cc") for name in found)
     # Lint's result is about the very design in it.
     assert results_of(here) == [("elfkiln lint", "PASSED", ["lint: no errors"], [])]
+
+
+@pytest.mark.parametrize("file", ["templates/panel_gemm.py.j2", "generators/__init__.py"])
+def test_a_source_that_cannot_be_read_is_no_reason_to_leave_it_out(project, monkeypatch, file):
+    """A statement without it would be another one than an undisturbed build makes of the same bytes."""
+    target = read_lock(project.lock_file).target("sim")
+    wanted = model_requirements(project, "tiny")
+    generator = generator_of(project, wanted, wanted.requirements[0])
+    assert file in origin_of(project, target, generator)
+
+    def no_more_files(function):
+        def wrapped(path, *given, **words):
+            if os.fspath(path).endswith(file):
+                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), os.fspath(path))
+            return function(path, *given, **words)
+
+        return wrapped
+
+    monkeypatch.setattr(os, "open", no_more_files(os.open))
+    monkeypatch.setattr(pathlib.Path, "read_text", no_more_files(pathlib.Path.read_text))
+    with pytest.raises(Refused, match=f"{file}: Too many open files"):
+        origin_of(project, target, generator)
 
 
 def test_equal_builds_say_the_same_in_any_folder(tmp_path):

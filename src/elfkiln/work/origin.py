@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
-from elfkiln.errors import ElfkilnError
 from elfkiln.families.family import GENERATORS, TEMPLATES, RenderedGenerator
 from elfkiln.io.canonical import sha256_hex
+from elfkiln.io.files import storage_refusal
 from elfkiln.io.reading import read_regular
 from elfkiln.project import LOCK_FILE, Project
 from elfkiln.store.toolchain_lock import TargetPin
@@ -16,18 +16,17 @@ _MOST_BYTES = 16 << 20
 
 
 def origin_of(project: Project, pin: TargetPin, generator: RenderedGenerator) -> dict[str, str]:
-    """Return the sha256 of everything of the project that leads to a recipe, by name; what cannot be read is left out.
+    """Return the sha256 of everything of the project that leads to a recipe, by name; what is not there is left out.
 
-    The lock's section stands as its canonical JSON, since another target's pin takes no part.
+    The lock's section stands as its canonical JSON, since another target's pin takes no part. Raises `Refused` for what
+    is there and cannot be read: a statement of where bytes come from that leaves something out is not repeatable.
     """
     found = {f"{LOCK_FILE}: target.{pin.name}": pin.digest, "generator.py": sha256_hex(generator.text.encode())}
     names = [f"{TEMPLATES}/{name}" for name in _templates(project.root / TEMPLATES, generator.template)]
     names += [f"{GENERATORS}/{path.name}" for path in sorted((project.root / GENERATORS).glob("*.py"))]
     for name in names:
-        try:
+        if (project.root / name).exists():
             found[name] = sha256_hex(read_regular(project.root / name, limit=_MOST_BYTES))
-        except ElfkilnError:
-            continue
     return found
 
 
@@ -44,8 +43,10 @@ def _templates(folder: Path, name: str) -> list[str]:
         found.append(one)
         try:
             waiting += _referenced((folder / one).read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+        except (FileNotFoundError, ValueError):
             continue
+        except OSError as error:
+            raise storage_refusal(folder / one, error) from error
     return sorted(found)
 
 
