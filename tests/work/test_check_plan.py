@@ -99,6 +99,18 @@ def test_missing_everywhere_names_the_places(project, model, capsys):
     assert code == 1
     assert lines[0] == f"missing full ELF {model}/kernels/{TWIN}"
     assert f"looked in {model}/kernels-m16, {model}/kernels" in lines[1]
+    # It is registered: installing is enough.
+    assert lines[-1].endswith(f"run doit install 'plan={model}' target=sim 'dir={model}'")
+
+
+def test_what_was_never_built_is_to_be_built_before_it_can_be_installed(project, capsys, tmp_path):
+    folder = tmp_path / "fresh"
+    folder.mkdir()
+    (folder / "plan.json").write_text(json.dumps(PLAN))
+    code, lines = check(project, folder, capsys)
+    words = f"plan={folder} target=sim"
+    remedy = f"run doit elfs {words}, then doit install {words} dir={folder}"
+    assert (code, lines[-1]) == (1, f"fresh: {NAMES} of {NAMES} names missing for target sim; {remedy}")
 
 
 def test_a_stub_is_called_one(project, model, capsys):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import resource
 
+import pytest
+
 from elfkiln.cli import main
 from elfkiln.io.sandbox import way
 from elfkiln.store.registry import load_registry
@@ -132,6 +134,34 @@ def test_an_npu_that_can_and_cannot_be_used(built, tmp_path, monkeypatch):
         "XRT": "ok",
     }
     assert "group (render)" in found["NPU"].remedy
+    assert found["XRT"].found.startswith(f"{bin_folder}/xrt-smi, which does not say its version")
+
+
+@pytest.mark.parametrize(
+    ("report", "state", "found"),
+    [
+        ('{"version": "2.21.75", "hash": "0123456789abcdef"}', "ok", "2.21.75 (0123456789ab) at "),
+        ('{"version": "2.23.0"}', "ok", "2.23.0 at "),
+        ('{"version": "2.21.70", "hash": ""}', "wrong", "2.21.70 at "),
+        ('{"version": "2.9.900"}', "wrong", "2.9.900 at "),
+        ('{"version": "main"}', "ok", "main at "),
+        ('{"version": ["2.21.75"]}', "ok", ""),
+        ("[" * 100_000, "ok", ""),
+    ],
+)
+def test_xrt_is_named_by_the_version_it_says_of_itself(tmp_path, monkeypatch, report, state, found):
+    (tmp_path / "report.json").write_text(f'{{"system": {{"host": {{"xrt": {report}}}}}}}')
+    smi = tmp_path / "xrt-smi"
+    smi.write_text(
+        '#!/bin/sh\n[ "$1 $2 $3" = "examine -r host" ] || exit 1\nwhile [ "$1" != -o ]; do shift; done\n'
+        f'while read -r line || [ "$line" ]; do echo "$line"; done < {tmp_path}/report.json > "$2"\n'
+    )
+    smi.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    seen = module._xrt()
+    assert seen.state == state
+    assert seen.found == f"{found}{smi}" if found else "does not say its version" in seen.found
+    assert seen.remedy == ("install XRT 2.21.75 or newer (docs/device.md)" if state == "wrong" else "")
 
 
 def test_text_and_json(built, capsys):

@@ -19,6 +19,8 @@ from elfkiln.store.agreement import entry_fault
 from elfkiln.store.blobs import Store
 from elfkiln.store.registry import load_registry
 from elfkiln.store.toolchain_lock import read_lock
+from elfkiln.targets.npu2.device.faults import FIRST_XRT, older_xrt
+from elfkiln.targets.npu2.device.machine_state import xrt_version
 from elfkiln.targets.sim.zig_toolchain import SimToolchain, check_host, this_host
 from elfkiln.work.answers import look_at_all
 from elfkiln.work.toolchain_status import toolchain_status
@@ -202,8 +204,19 @@ def _device(root: Path) -> Iterator[Looked]:
         yield Looked("memlock", "wrong", found, "ulimit -l unlimited, or LimitMEMLOCK=infinity for a service")
     else:
         yield Looked("memlock", "ok", "no limit" if limit == resource.RLIM_INFINITY else f"{limit >> 10} KiB")
-    smi = shutil.which("xrt-smi")
+    yield _xrt()
+
+
+def _xrt() -> Looked:
+    """Say which XRT there is, by its own tool, and whether it is one that takes full ELFs."""
+    smi, remedy = shutil.which("xrt-smi"), f"install XRT {FIRST_XRT} or newer (docs/device.md)"
     if smi is None:
-        yield Looked("XRT", "wrong", "no xrt-smi on PATH", "install XRT 2.21.75 or newer (docs/device.md)")
-    else:
-        yield Looked("XRT", "ok", smi)
+        return Looked("XRT", "wrong", "no xrt-smi on PATH", remedy)
+    known = xrt_version(smi)
+    if known is None:
+        return Looked("XRT", "ok", f"{smi}, which does not say its version; {FIRST_XRT} or newer is needed")
+    version, digest = known
+    found = f"{brief(version)}{f' ({brief(digest[:12])})' if digest else ''} at {smi}"
+    if older_xrt(version):
+        return Looked("XRT", "wrong", found, remedy)
+    return Looked("XRT", "ok", found)

@@ -144,7 +144,9 @@ class CheckReport:
         remedy = f"doit elfs {words}"
         if self.folder is not None:
             install = f"doit install {words} {_quoted(f'dir={self.folder}')}"
-            remedy = f"{remedy}, then {install}" if any(g.kind == "not registered" for g in one.gaps) else install
+            # Only what is registered, and so has a digest to be expected, can be installed at once.
+            fresh = any(gap.expected is None and gap.kind != "untrusted" for gap in one.gaps)
+            remedy = f"{remedy}, then {install}" if fresh else install
         return f"{one.model}: {len(one.gaps)} of {one.names} names missing for target {self.target}; run {remedy}"
 
 

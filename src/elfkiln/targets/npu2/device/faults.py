@@ -11,6 +11,17 @@ FIRST_XRT = "2.21.75"
 """The first release whose pyxrt makes a context of a full ELF (backport 4eb1f4392a of XRT #9560)."""
 
 
+def older_xrt(version: str) -> bool:
+    """Return whether a version of XRT is older than `FIRST_XRT`; one that is not made of numbers is taken for newer.
+
+    >>> older_xrt("2.21.70"), older_xrt("2.21.75"), older_xrt("main")
+    (True, False, False)
+    """
+    if not re.match(r"[0-9]{1,4}\.[0-9]+", version):
+        return False
+    return [int(part) for part in re.findall(r"[0-9]{1,9}", version)[:3]] < [int(part) for part in FIRST_XRT.split(".")]
+
+
 @dataclass(frozen=True, slots=True)
 class Cause:
     """One row: how it is recognised (type and text of the exception, the stage it came at), and the remedy in a line.

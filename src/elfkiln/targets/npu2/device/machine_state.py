@@ -14,6 +14,7 @@ from typing import Any
 
 from elfkiln.errors import ElfkilnError
 from elfkiln.io.child import GIB, MIB, Limits, run_child
+from elfkiln.io.reading import read_bytes
 
 ACCEL = "sys/class/accel/accel0/device"
 MODULE = "sys/module/amdxdna"
@@ -87,21 +88,9 @@ def _memlock() -> int:
 
 def _others(smi: str | None) -> tuple[str, ...] | None:
     """Return the hardware contexts that xrt-smi lists, None where it cannot be asked."""
-    program = shutil.which(smi) if smi else None
-    if program is None:
+    found = _examined("aie-partitions", smi)
+    if found is None:
         return None
-    with tempfile.TemporaryDirectory(prefix="elfkiln-smi-") as folder:
-        report = Path(folder, "report.json")
-        # JSON needs -o, and a file that is there needs --force.
-        words = [program, "examine", "-r", "aie-partitions", "-f", "JSON", "-o", str(report), "--force"]
-        environment = {
-            name: os.environ[name] for name in ("PATH", "XILINX_XRT", "LD_LIBRARY_PATH") if name in os.environ
-        }
-        try:
-            run_child(words, name="xrt-smi", cwd=Path(folder), environment=environment, limits=_SMI_LIMITS)
-            found = json.loads(report.read_bytes())
-        except (ElfkilnError, OSError, ValueError):
-            return None
     contexts = []
     for device in _list(_at(found, "devices")):
         for partition in _list(_at(device, "aie_partitions", "partitions")):
@@ -110,6 +99,32 @@ def _others(smi: str | None) -> tuple[str, ...] | None:
                 if pid != str(os.getpid()):
                     contexts.append(f"process {pid} context {number} {status}")
     return tuple(contexts)
+
+
+def xrt_version(smi: str | None = "xrt-smi") -> tuple[str, str] | None:
+    """Return XRT's version and the hash of its sources ("" where there is none), None where xrt-smi says no version."""
+    host = _at(_examined("host", smi), "system", "host", "xrt")
+    version, digest = _text(_at(host, "version")), _text(_at(host, "hash"))
+    return None if version is None else (version[:80], (digest or "")[:80])
+
+
+def _examined(what: str, smi: str | None) -> Any:
+    """Return a report of `xrt-smi examine`, None where it cannot be asked or does not answer in JSON."""
+    program = shutil.which(smi) if smi else None
+    if program is None:
+        return None
+    with tempfile.TemporaryDirectory(prefix="elfkiln-smi-") as folder:
+        report = Path(folder, "report.json")
+        # JSON needs -o, and a file that is there needs --force.
+        words = [program, "examine", "-r", what, "-f", "JSON", "-o", str(report), "--force"]
+        environment = {
+            name: os.environ[name] for name in ("PATH", "XILINX_XRT", "LD_LIBRARY_PATH") if name in os.environ
+        }
+        try:
+            run_child(words, name="xrt-smi", cwd=Path(folder), environment=environment, limits=_SMI_LIMITS)
+            return json.loads(read_bytes(report, _SMI_LIMITS.file_bytes))
+        except (ElfkilnError, OSError, ValueError, RecursionError):
+            return None
 
 
 def _json(text: str | None) -> Any:
