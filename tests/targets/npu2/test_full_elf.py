@@ -7,8 +7,10 @@ import struct
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
+from elftools.elf.structs import ELFStructs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -45,6 +47,32 @@ FILES = sorted((EXAMPLES / "full-elf").glob("*.elf"))
 SMALLEST = EXAMPLES / "full-elf" / "copy_one_core.2026-08.elf"
 PANEL = EXAMPLES / "full-elf" / "panel_gemm.2026-08.elf"
 PDI, STREAM = parts(PANEL)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def tables_made_once():
+    """Some 20,000 files are read here: pyelftools makes its tables of fields anew for each, most of its time."""
+
+    class Tables(ELFStructs):
+        made: ClassVar = {}
+        basic = False
+
+        def create_basic_structs(self):
+            if not self.basic:
+                super().create_basic_structs()
+                self.basic = True
+
+        def create_advanced_structs(self, e_type=None, e_machine=None, e_ident_osabi=None):
+            wanted = e_type, e_machine, e_ident_osabi
+            if (self.e_type, self.e_machine, self.e_ident_osabi) != wanted or not hasattr(self, "Elf_Shdr"):
+                super().create_advanced_structs(*wanted)
+
+    def tables(little_endian, elfclass):
+        return Tables.made.setdefault((little_endian, elfclass), Tables(little_endian, elfclass))
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("elftools.elf.elffile.ELFStructs", tables)
+        yield
 
 
 def kind_of(data: bytes) -> str:

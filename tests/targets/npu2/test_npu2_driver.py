@@ -22,7 +22,7 @@ from elfkiln.targets.npu2.install_toolchain import install
 from elfkiln.targets.npu2.microkernel import read_sources
 from elfkiln.targets.npu2.pin import read_pin
 from elfkiln.targets.table import builder_for
-from npu2_standins import EXAMPLES, OLD_HELP, copy_installed, make_standins, this_python
+from npu2_standins import EXAMPLES, OLD_HELP, copy_installed, make_standins, this_python, unpack
 
 DESIGN = "panel_gemm.2026-08"
 PRETTY = (EXAMPLES / "npu2" / f"{DESIGN}.mlir").read_text()
@@ -34,7 +34,10 @@ KERNEL = KernelObject("mm_16x64x128.o", "mm.cc", {"DIM_N": "128", "DIM_M": "16",
 def installed_standins(folder, **arguments):
     standins = make_standins(folder / "wheels", **arguments)
     changes = {"aiecc_generation": "generate-full-elf"} if arguments.get("help_text") == OLD_HELP else {}
-    return install(standins.project(folder / "project", **changes), wheels=standins.folder, find=this_python)
+    # What pip does is test_npu2_install's.
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("elfkiln.targets.npu2.install_toolchain.run_pip", unpack)
+        return install(standins.project(folder / "project", **changes), wheels=standins.folder, find=this_python)
 
 
 @pytest.fixture(scope="module")
