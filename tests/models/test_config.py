@@ -51,25 +51,29 @@ def test_dimensions_in_text_config_are_found_and_noted():
 @pytest.mark.parametrize(
     ("key", "value", "said"),
     [
-        ("hidden_size", 0, "hidden_size: expected a whole number of at least 1, found 0"),
-        ("hidden_size", 2**31, "hidden_size: expected a whole number below 2^31, found 2147483648"),
+        ("hidden_size", 0, "hidden_size: expected a whole number from 1 to 2147483647, found 0"),
+        ("hidden_size", 2**31, "hidden_size: expected a whole number from 1 to 2147483647, found 2147483648"),
         ("hidden_size", "1024", "hidden_size: expected a whole number"),
         ("hidden_size", 1024.0, "hidden_size: expected a whole number"),
         ("hidden_size", True, "hidden_size: expected a whole number"),
-        ("hidden_size", None, "hidden_size: expected a positive whole number, found nothing"),
+        ("hidden_size", None, "hidden_size: expected a whole number from 1 to 2147483647, found nothing"),
         ("num_attention_heads", -1, "num_attention_heads"),
         ("num_key_value_heads", 3, "num_key_value_heads: expected a divisor of num_attention_heads = 16, found 3"),
         ("num_global_key_value_heads", 3, "num_global_key_value_heads: expected a divisor"),
-        ("intermediate_size", None, "intermediate_size: expected a positive whole number, found nothing"),
+        ("intermediate_size", None, "intermediate_size: expected a whole number from 1 to 2147483647, found nothing"),
         ("layer_types", ["full_attention"], "layer_types: expected 28 entries (num_hidden_layers), found 1"),
-        ("layer_types", "full", "layer_types: expected a list of strings"),
-        ("layer_types", [1] * 28, "layer_types: expected a list of strings"),
-        ("layer_types", ["linear_attention"] * 28, "linear_num_key_heads: expected a positive whole number"),
+        ("layer_types", "full", "layer_types: expected a list, found"),
+        ("layer_types", [1] * 28, "layer_types[0]: expected a string, found 1"),
+        (
+            "layer_types",
+            ["linear_attention"] * 28,
+            "linear_num_key_heads: expected a whole number from 1 to 2147483647",
+        ),
         ("linear_num_key_heads", 16, "linear_*"),
         ("attn_output_gate", 2, "attn_output_gate: expected true or false"),
         ("attn_output_gate", "yes", "attn_output_gate: expected true or false"),
-        ("mla", 1, "q_lora_rank: expected a positive whole number, found nothing"),
-        ("n_expert", 8, "top_k: expected a positive whole number, found nothing"),
+        ("mla", 1, "q_lora_rank: expected a whole number from 1 to 2147483647, found nothing"),
+        ("n_expert", 8, "top_k: expected a whole number from 1 to 2147483647, found nothing"),
         ("num_kv_shared_layers", 29, "num_kv_shared_layers: expected at most num_hidden_layers = 28"),
         ("q4nx_weight_layout", "pb16i", "q4nx_weight_layout: expected one of rm, b8"),
         ("q4nx_weight_layout", ["rm"], "q4nx_weight_layout"),
@@ -149,8 +153,8 @@ def test_no_sliding_window_is_no_sliding_layer(keys):
             {"sliding_window_pattern": 4, "_sliding_window_pattern": 6},
             "expected one pattern in sliding_window_pattern and _sliding_window_pattern, found 4 and 6",
         ),
-        ({"max_window_layers": -1}, "max_window_layers: expected a whole number of at least 0, found -1"),
-        ({"max_window_layers": "5"}, "max_window_layers: expected a whole number of at least 0, found '5'"),
+        ({"max_window_layers": -1}, "max_window_layers: expected a whole number from 0 to 2147483647, found -1"),
+        ({"max_window_layers": "5"}, "max_window_layers: expected a whole number from 0 to 2147483647, found '5'"),
         ({"sliding_window": "wide", "sliding_window_pattern": 2}, "sliding_window: expected a whole number"),
         ({"use_sliding_window": "no"}, "use_sliding_window: expected true or false, found 'no'"),
     ],
@@ -163,7 +167,9 @@ def test_a_sliding_window_that_says_too_little_is_refused(keys, said):
 
 def test_heads_and_the_mlp_width_may_be_left_out_beside_a_container():
     bare = {key: QWEN3_06B[key] for key in ("hidden_size", "num_hidden_layers")}
-    with pytest.raises(Refused, match="num_attention_heads: expected a positive whole number, found nothing"):
+    with pytest.raises(
+        Refused, match="num_attention_heads: expected a whole number from 1 to 2147483647, found nothing"
+    ):
         dimensions(bare)
     dims = dimensions(bare, sparse=True)
     assert (dims.hidden, dims.layers, dims.heads, dims.kv_heads, dims.intermediate) == (1024, 28, 0, 0, 0)

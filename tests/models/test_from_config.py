@@ -232,7 +232,7 @@ def test_deepseek_v3_has_its_dense_layers_first(tmp_path):
         ("DU", 7168, 18432): ("dense",),
         ("DD", 18432, 7168): ("dense",),
     }
-    with pytest.raises(Refused, match="q_lora_rank: expected a positive whole number, found nothing"):
+    with pytest.raises(Refused, match="q_lora_rank: expected a whole number from 1 to 2147483647, found nothing"):
         derived(tmp_path / "lite", config | {"q_lora_rank": None, "model_type": "deepseek_v2"})
 
 
@@ -311,14 +311,22 @@ NOT_RUN = (
     ("llama-3.1-8b", {"num_hidden_layers": 65}, "num_hidden_layers: expected at most 64 (Q4NX_MAX_LAYERS), found"),
     ("llama-3.1-8b", {"layer_types": ["mamba"] * 32}, "layer_types[0]: expected a kind the engine knows, found 'mam"),
     ("llama-3.1-8b", {"sliding_window": 512}, "layer_types: expected the kind of each layer, or sliding_window_"),
-    ("llama-3.1-8b", {"num_attention_heads": None}, "num_attention_heads: expected a positive whole number, found"),
+    (
+        "llama-3.1-8b",
+        {"num_attention_heads": None},
+        "num_attention_heads: expected a whole number from 1 to 2147483647, found",
+    ),
     ("llama-3.1-8b", {"hidden_size": 4100}, "expected geometry with whole tiles, found QKV 4100x"),
-    ("llama-3.1-8b", {"hidden_size": 2**40}, "hidden_size: expected a whole number below 2^31"),
+    ("llama-3.1-8b", {"hidden_size": 2**40}, "hidden_size: expected a whole number from 1 to 2147483647"),
     ("llama-3.1-8b", {"intermediate_size": 128 * 73}, "found G 4096x9344: N/128 = 73 has no divisor in 2..8"),
     ("bonsai2-27b", {"linear_num_value_heads": 32}, "linear_num_value_heads*linear_value_head_dim: expected"),
     ("bonsai2-27b", {"full_attention_interval": 0}, "full_attention_interval: expected a whole number of 1 to 64"),
     ("bonsai2-27b", {"full_attention_interval": "4"}, "full_attention_interval: expected a whole number of 1 to"),
-    ("bonsai2-27b", {"linear_num_key_heads": None}, "linear_num_key_heads: expected a positive whole number"),
+    (
+        "bonsai2-27b",
+        {"linear_num_key_heads": None},
+        "linear_num_key_heads: expected a whole number from 1 to 2147483647",
+    ),
 )
 
 

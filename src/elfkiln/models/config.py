@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from elfkiln.engine import contract
-from elfkiln.errors import ElfkilnError, refusal
+from elfkiln.errors import ElfkilnError
+from elfkiln.io.checked import Value
 from elfkiln.io.strict_json import read_strict_json, shown
 
 MAX_CONFIG_BYTES = 8 * 1024 * 1024
@@ -147,18 +148,17 @@ def text_part(config: Any, where: str, notes: list[str]) -> Mapping[str, Any]:
 
     Adds a note in that case. Raises `Refused` for what is not an object.
     """
-    if not isinstance(config, dict):
-        raise refusal(where, expected="an object", found=shown(config))
-    text = config.get("text_config")
-    if "hidden_size" in config or not isinstance(text, dict):
-        return config
+    own = {key: field.raw for key, field in Value(config, where).table().items()}
+    text = own.get("text_config")
+    if "hidden_size" in own or not isinstance(text, dict):
+        return own
     notes.append(f"{where}: dimensions taken from text_config; the engine reads the outermost object only")
-    return {**config, **text}
+    return {**own, **text}
 
 
 @dataclass(frozen=True, slots=True)
 class _Config:
-    """Reads keys of one config.json and words the refusals."""
+    """Reads keys of one config.json: over the checked reader, other spellings of a key, and null for a key left out."""
 
     where: str
     values: Mapping[str, Any]
@@ -166,32 +166,28 @@ class _Config:
     sparse: bool = False
 
     def refuse(self, key: str, *, expected: object, found: object, remedy: str = "") -> ElfkilnError:
-        return refusal(f"{self.where}: {key}", expected=expected, found=found, remedy=remedy)
+        return Value(None, self.where, key).refuse(expected, found, remedy)
+
+    def field(self, key: str) -> Value:
+        """Return the value of a key, or of the first other spelling that is there, with a note; else that of null."""
+        value = self.values.get(key)
+        for other in _OTHER_SPELLINGS.get(key, ()):
+            if value is None and self.values.get(other) is not None:
+                self.notes.append(f"{self.where}: {key} taken from {other}; the engine reads only {key}")
+                value = self.values[other]
+        return Value(value, self.where, key)
 
     def value(self, key: str) -> Any:
-        if self.values.get(key) is not None:
-            return self.values[key]
-        for other in _OTHER_SPELLINGS.get(key, ()):
-            if self.values.get(other) is not None:
-                self.notes.append(f"{self.where}: {key} taken from {other}; the engine reads only {key}")
-                return self.values[other]
-        return None
+        return self.field(key).raw
 
     def number(self, key: str, default: int | None = None) -> int:
         """Return a whole number above 0, or the default where the key is absent (None: the key is needed)."""
-        value = self.value(key)
-        if value is None:
-            if default is None:
-                raise self.refuse(key, expected="a positive whole number", found="nothing")
+        field = self.field(key)
+        if field.raw is None and default is not None:
             return default
-        least = 1 if default is None else 0
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise self.refuse(key, expected=f"a whole number of at least {least}", found=shown(value))
-        if value > MAX_DIMENSION:
-            raise self.refuse(key, expected="a whole number below 2^31", found=shown(value))
-        return value
+        return field.whole(1 if default is None else 0, MAX_DIMENSION)
 
-    def told_number(self, key: str) -> int:
+    def number_or_container(self, key: str) -> int:
         """Return a number that a container tells as well: 0 where a sparse config.json leaves it out."""
         if self.sparse and self.value(key) is None:
             self.notes.append(f"{self.where}: no {key}; the container tells the widths, but the engine reads it here")
@@ -199,13 +195,16 @@ class _Config:
         return self.number(key)
 
     def flag(self, key: str) -> bool:
-        value = self.value(key)
-        if value not in (None, True, False, 0, 1):
-            raise self.refuse(key, expected="true or false", found=shown(value))
-        return bool(value)
+        field = self.field(key)
+        # 0 and 1 as well: the engine takes them.
+        return (
+            bool(field.raw)
+            if field.raw is None or (type(field.raw) is int and field.raw in (0, 1))
+            else field.boolean()
+        )
 
     def dimensions(self) -> Dimensions:
-        hidden, heads = self.number("hidden_size"), self.told_number("num_attention_heads")
+        hidden, heads = self.number("hidden_size"), self.number_or_container("num_attention_heads")
         kv_heads = self.number("num_key_value_heads", heads) or heads
         layers = self.number("num_hidden_layers")
         mla = self.mla()
@@ -267,7 +266,7 @@ class _Config:
         """Return the experts, if any, and the width of the dense MLP."""
         count = self.number("n_expert", 0)
         if not count:
-            return None, self.told_number("intermediate_size")
+            return None, self.number_or_container("intermediate_size")
         top_k = self.number("top_k")
         if top_k > count:
             raise self.refuse("top_k", expected=f"at most n_expert = {count}", found=top_k)
@@ -280,14 +279,13 @@ class _Config:
         return Experts(count, top_k, width), self.number("intermediate_size", 0)
 
     def layer_types(self, layers: int) -> tuple[str, ...]:
-        value = self.value("layer_types")
-        if value is None:
+        field = self.field("layer_types")
+        if field.raw is None:
             return self.sliding_types(layers)
-        if not isinstance(value, list) or not all(isinstance(kind, str) for kind in value):
-            raise self.refuse("layer_types", expected="a list of strings", found=shown(value))
-        if len(value) != layers:
-            raise self.refuse("layer_types", expected=f"{layers} entries (num_hidden_layers)", found=len(value))
-        return tuple(value)
+        kinds = tuple(item.text(empty=True) for item in field.items())
+        if len(kinds) != layers:
+            raise field.refuse(f"{layers} entries (num_hidden_layers)", len(kinds))
+        return kinds
 
     def sliding_types(self, layers: int) -> tuple[str, ...]:
         """Return the kinds of layers that a sliding window gives where layer_types does not say; () without one.
@@ -366,13 +364,7 @@ class _Config:
 
     def layout(self) -> str:
         layout = self.values.get(contract.LAYOUT_KEY, contract.CONFIG_LAYOUTS[0])
-        if layout not in contract.CONFIG_LAYOUTS:
-            expected = "one of " + ", ".join(contract.CONFIG_LAYOUTS)
-            raise self.refuse(contract.LAYOUT_KEY, expected=expected, found=shown(layout))
-        return str(layout)
+        return Value(layout, self.where, contract.LAYOUT_KEY).choice(contract.CONFIG_LAYOUTS)
 
     def arch(self) -> str:
-        arch = self.values.get("model_type", "")
-        if not isinstance(arch, str):
-            raise self.refuse("model_type", expected="a string", found=shown(arch))
-        return arch
+        return Value(self.values.get("model_type", ""), self.where, "model_type").text(empty=True)
