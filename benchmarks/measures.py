@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import pickle
 import shutil
 import subprocess
 import sys
@@ -174,6 +175,31 @@ def ingest(scratch: Path) -> Iterator[Row]:
     yield paired("ingest", "store ingest of 100 x 300 KiB", "sha256 + write + fsync", store, plain, 5)
 
 
+def site(scratch: Path) -> Iterator[Row]:
+    """The static site of the checkout, its designs' facts kept, against a Python that writes the same files."""
+    made, copied = scratch / "site", scratch / "copied"
+    words = [ELFKILN, "site", f"out={made}"]
+    subprocess.run(words, cwd=PROJECT.root, stdout=subprocess.DEVNULL, check=True)
+    files = {path.relative_to(made): path.read_bytes() for path in made.rglob("*") if path.is_file()}
+    (scratch / "files.pickle").write_bytes(pickle.dumps({str(name): data for name, data in files.items()}))
+    program = (
+        "import os, pickle, sys\n"
+        "for name, data in pickle.load(open(sys.argv[1], 'rb')).items():\n"
+        "    path = os.path.join(sys.argv[2], name)\n"
+        "    os.makedirs(os.path.dirname(path), exist_ok=True)\n"
+        "    open(path, 'wb').write(data)\n"
+    )
+    pages = sum(name.suffix == ".html" for name in files)
+    yield paired(
+        "site",
+        f"elfkiln site of the checkout, {pages} pages",
+        "python writing its files",
+        _command(words, PROJECT.root),
+        _command([PYTHON, "-c", program, str(scratch / "files.pickle"), str(copied)], scratch),
+        5,
+    )
+
+
 def gemm(scratch: Path) -> Iterator[Row]:
     """The simulated 128 (and 16) x 5120 x 14336 GEMM against its microkernel in a plain loop, and against numpy."""
     rng = np.random.default_rng(2)
@@ -265,6 +291,7 @@ MEASURES: dict[str, Callable[[Path], Iterator[Row]]] = (
         "cold-build": cold_build,
         "gemm": gemm,
         "ingest": ingest,
+        "site": site,
     }
     | answer_measures.MEASURES
     | client_measures.MEASURES
