@@ -12,7 +12,6 @@ from elf_assembler import assemble, gemm_stream, parts
 from elfkiln.cli import main
 from elfkiln.cli.json_forms import FORMS, misfit
 from elfkiln.design.reader import read_design
-from elfkiln.design.run_generator import run_generator
 from elfkiln.models.catalogue import model_requirements
 from elfkiln.models.requirement import Requirement, RequirementSet
 from elfkiln.project import Project
@@ -24,9 +23,9 @@ from elfkiln.targets.npu2.device.machine_state import MachineState
 from elfkiln.targets.npu2.device.results import DeviceCheck, DeviceResult, DeviceSeries
 from elfkiln.targets.npu2.device.series import DeviceOptions
 from elfkiln.work.device_statements import state_series
-from elfkiln.work.jobs import generator_of
 from elfkiln.work.on_device import run_on_device
-from projects import SUPPORT, TINY_NAMES, TINY_RECIPES, make_project
+from kilns import keep_rows
+from projects import SUPPORT, make_project
 from sealed_designs import SEALED
 from simulating import example, mm_pb16i
 from stored import entry_of, stored
@@ -37,22 +36,26 @@ INFO = {
     "platform": json.dumps({"platforms": [{"status": {"power_mode": "default"}}]}),
 }
 
+# QKV, and G = U, each at M = 128 and M = 16.
+NAMES, RECIPES = 6, 4
+
 
 @pytest.fixture(scope="module")
-def built(simulator, tmp_path_factory):
+def built(sim_kiln, tmp_path_factory):
     """A project whose model `tiny` is registered for npu2, with the sim ELFs of the same designs."""
-    project = make_project(tmp_path_factory.mktemp("device") / "project")
+    project = keep_rows(make_project(tmp_path_factory.mktemp("device") / "project"), "QKV", "G", "U")
     store = Store(project.store)
     pdi, _ = parts(EXAMPLE)
     wanted = model_requirements(project, "tiny")
+    kiln = Store(sim_kiln.store)
+    simulated = load_registry(sim_kiln.registry_file).entries("sim")
     entries, elves = {}, {}
-    for number, need in enumerate(wanted.requirements):
-        generator = generator_of(project, wanted, need)
-        text = run_generator(generator.text, workdir=project.root / f"run-{number}")
+    for need in wanted.requirements:
+        one = simulated[need.file_name]
+        text = kiln.read(one.design).decode()
         data = assemble(pdi, [("seq", gemm_stream(read_design(text)))])
         made = stored(store, text, data, text, columns=need.columns, shape=str(shape_of(need.file_name)))
-        if made.elf not in elves:
-            elves[made.elf] = str(simulator.path(text, *generator.kernels))
+        elves[made.elf] = str(kiln.path(one.elf))
         entries[need.file_name] = entry_of(made)
     register(project.registry_file, "npu2", entries)
     shutil.copytree(project.root, project.root.with_name("pristine"))
@@ -86,13 +89,13 @@ def test_every_elf_of_a_model_is_checked_and_each_twin_with_its_large_one(device
     project = device()
     words = ("verify", "model=tiny", "target=npu2", "on=device", f"root={project.root}")
     code, out, err = run(capsys, *words)
-    assert (code, err.count("elfkiln: right ")) == (0, TINY_RECIPES)
+    assert (code, err.count("elfkiln: right ")) == (0, RECIPES)
     lines = out.splitlines()
     assert lines[0] == "tiny b8, target npu2, on the device"
     # 4 kinds of input, each on a fresh and on a used array, and once more after the timed runs.
-    assert sum("9 of 9 checks right" in line for line in lines) == TINY_RECIPES
+    assert sum("9 of 9 checks right" in line for line in lines) == RECIPES
     twins = [line for line in lines if "mismatched=0 maxdiff=0" in line]
-    assert len(twins) == TINY_RECIPES // 2
+    assert len(twins) == RECIPES // 2
     assert all("_m16.elf against full_i8_" in line for line in twins)
 
 
@@ -110,7 +113,7 @@ def test_the_json_has_every_check_time_and_state(device, capsys):
         "",
     )
     names = {name for result in found["results"] for name in result["names"]}
-    assert len(names) == TINY_NAMES
+    assert len(names) == NAMES
     entries = load_registry(project.registry_file).entries("npu2")
     for result in found["results"]:
         assert {f"sha256:{entries[name].elf}" for name in result["names"]} == {result["elf"]}
@@ -126,7 +129,7 @@ def test_bench_prints_measured_beside_predicted(device, capsys):
     project = device()
     code, out, _ = run(capsys, "bench", "model=tiny", "target=npu2", "iterations=2", f"root={project.root}")
     rows = [line for line in out.splitlines() if "main:seq: median " in line]
-    assert (code, len(rows)) == (0, TINY_RECIPES)
+    assert (code, len(rows)) == (0, RECIPES)
     assert all(", predicted " in row and "2 runs" in row for row in rows)
 
 
@@ -135,7 +138,7 @@ def test_a_wrong_elf_is_not_timed_and_the_others_are(device, capsys):
     code, out, _ = run(capsys, "bench", "model=tiny", "target=npu2", "iterations=2", "warmup=0", f"root={project.root}")
     assert code == 1
     assert sum(line.startswith("wrong ") for line in out.splitlines()) == 2  # the ELF, and its pair of twins
-    assert out.count("main:seq: median ") == TINY_RECIPES - 1
+    assert out.count("main:seq: median ") == RECIPES - 1
 
 
 def test_a_hang_ends_the_series_and_says_what_was_not_run(device, capsys):
@@ -173,7 +176,7 @@ def test_results_are_kept_as_attestations_once(own, capsys):
     project = own()
     words = ("model=tiny", "target=npu2", f"root={project.root}")
     code, _, err = run(capsys, "bench", "iterations=2", "warmup=0", *words)
-    assert (code, err.splitlines()[-1].split(";")[0]) == (0, f"elfkiln: {2 * TINY_RECIPES} statements kept")
+    assert (code, err.splitlines()[-1].split(";")[0]) == (0, f"elfkiln: {2 * RECIPES} statements kept")
     for name, found in said(project).items():
         assert sorted(what for what, _ in found) == ["PASSED", "urn:elfkiln:device-times"], name
         tested, timed = (statement["predicate"] for _, statement in sorted(found, key=lambda one: one[0]))
@@ -221,12 +224,9 @@ def test_what_was_wrong_is_stated_and_has_no_times(own, capsys):
 
 def test_names_that_are_not_registered_are_left(device):
     project = device()
-    wanted = model_requirements(project, "tiny")
-    found = run_on_device(project, "npu2", wanted, DeviceOptions(iterations=0))
-    assert found.series.left == ()
     other = model_requirements(project, "tiny", layout="rm")
     found = run_on_device(project, "npu2", other, DeviceOptions(iterations=0))
-    assert len(found.series.left) == TINY_NAMES
+    assert len(found.series.left) == NAMES
     assert found.series.exit_code == 1
 
 

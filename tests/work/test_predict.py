@@ -14,6 +14,7 @@ from elfkiln.hardware.timing import CONSTANTS, constant
 from elfkiln.work.predict import predict_design
 from elfkiln.work.predict_baseline import compare_baseline, read_baseline, write_baseline
 from gemm_designs import Shape, panel_b8, panel_rm, v27
+from kilns import copy_kiln, keep_rows
 from simulating import example
 
 TWIN = Shape(16, 5120, 17408, 1, 8, m=16, depths=(2, 4, 2, 1, 1))
@@ -164,9 +165,27 @@ def test_a_file_that_is_not_a_baseline(tmp_path, text):
 # The verb.
 
 
-def test_a_model_and_its_gate(project, tmp_path, capsys):
+@pytest.fixture
+def known(sim_kiln, tmp_path):
+    """A project whose designs are in its store: predicting them runs no generator."""
+    return copy_kiln(sim_kiln, tmp_path / "known")
+
+
+def test_what_is_not_built_is_predicted_from_what_is_rendered(known, project, capsys):
+    keep_rows(project, "D")
+    found = []
+    for one in (known, project):
+        assert main(["predict", "model=tiny", f"root={one.root}", "--json"]) == 0
+        (model,) = json.loads(capsys.readouterr().out)["models"]
+        found.append([row for row in model["names"] if "_D_" in row["name"]])
+    assert found[0] == found[1]
+    assert [row["name"] for row in found[1]] == ["full_i8_D_K512_N256_b8.elf", "full_i8_D_K512_N256_b8_m16.elf"]
+    assert not project.registry_file.exists()
+
+
+def test_a_model_and_its_gate(known, tmp_path, capsys):
     file = tmp_path / "baseline.json"
-    words = ["predict", "model=tiny", f"root={project.root}"]
+    words = ["predict", "model=tiny", f"root={known.root}"]
     assert main([*words, "--write-baseline", str(file)]) == 0
     out = capsys.readouterr().out
     assert "predicted" in out
@@ -180,8 +199,8 @@ def test_a_model_and_its_gate(project, tmp_path, capsys):
     assert "slower: full_i8_D_K512_N256_b8.elf: predicted" in capsys.readouterr().out
 
 
-def test_launches_and_layers_of_a_model(project, capsys):
-    assert main(["predict", "model=tiny", f"root={project.root}", "--json"]) == 0
+def test_launches_and_layers_of_a_model(known, capsys):
+    assert main(["predict", "model=tiny", f"root={known.root}", "--json"]) == 0
     (model,) = json.loads(capsys.readouterr().out)["models"]
     decode = next(one for one in model["passes"] if one["what"] == "decode, a token")
     # Two layers of QKV, G, U and D.
