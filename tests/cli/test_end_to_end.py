@@ -24,7 +24,7 @@ from elfkiln.targets.sim.sim_elf import SimElf
 from elfkiln.targets.table import builder_for, check_elf
 from elfkiln.work.build import build_elfs
 from elfkiln.work.verify import Gauge, exact_product, exit_code_of, inputs, layout_checks, verify_set
-from kilns import copy_kiln, keep_rows
+from kilns import copy_kiln, keep_rows, lean_copy
 from projects import CHECKOUT, TINY_NAMES, make_project
 
 QKV = "full_i8_QKV_K256_N768_b8.elf"
@@ -42,10 +42,7 @@ def built(sim_kiln, tmp_path_factory):
 @pytest.fixture
 def lean(built, tmp_path):
     """A copy of it whose model has one geometry, under two names: at M = 128 and M = 16 that is 4 names, 2 recipes."""
-    project = keep_rows(copy_kiln(built, tmp_path / "lean"), "G", "U")
-    project.registry_file.unlink()
-    assert rebuilt(project).registered == (G, G_TWIN, U, U_TWIN)
-    return project
+    return lean_copy(built, tmp_path / "lean")
 
 
 def elf_of(project, name):

@@ -13,6 +13,8 @@ from elfkiln.store.toolchain_lock import read_lock
 from elfkiln.work.build import build_elfs
 from projects import TINY_NAMES, TINY_RECIPES, StandInBuilder, make_project
 
+LEAN_NAMES, LEAN_RECIPES = 4, 2
+
 
 def built_kiln(root: Path) -> Project:
     """Return a project below `root` whose model `tiny` is built by the stand-in."""
@@ -59,6 +61,17 @@ def keep_rows(project: Project, *roles: str) -> Project:
     kept = [line for line in lines if "{role: " not in line or any(f"role: {role}," in line for role in roles)]
     assert len(kept) == len(lines) - 4 + len(roles)
     table.write_text("".join(kept))
+    return project
+
+
+def lean_copy(sim_kiln: Project, root: Path) -> Project:
+    """Copy what is built for sim with one geometry under two names: at M = 128 and 16 that is 4 names, 2 recipes."""
+    from elfkiln.targets.table import builder_for
+
+    project = keep_rows(copy_kiln(sim_kiln, root), "G", "U")
+    project.registry_file.unlink()
+    report = build_elfs(project, builder_for(project, "sim"), [model_requirements(project, "tiny")])
+    assert (report.names, report.recipes, len(report.registered)) == (LEAN_NAMES, LEAN_RECIPES, LEAN_NAMES)
     return project
 
 

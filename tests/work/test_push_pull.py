@@ -25,7 +25,7 @@ from elfkiln.work.lookup import lookup
 from elfkiln.work.pull import pull_set
 from elfkiln.work.push import push_sets
 from elfkiln.work.take_artifact import take_blob
-from kilns import copy_kiln
+from kilns import copy_kiln, lean_copy
 from oci_server import Registry, running_docker_registry, serving
 from programs import need_package, need_program
 from projects import TINY_NAMES, TINY_RECIPES, TINY_ROLES, make_project
@@ -35,6 +35,12 @@ from projects import TINY_NAMES, TINY_RECIPES, TINY_ROLES, make_project
 def built(sim_kiln, tmp_path_factory):
     """A project whose tiny model is built for target sim."""
     return copy_kiln(sim_kiln, tmp_path_factory.mktemp("built") / "project")
+
+
+@pytest.fixture(scope="module")
+def lean(sim_kiln, tmp_path_factory):
+    """The same with one geometry alone: 4 names, 2 recipes."""
+    return lean_copy(sim_kiln, tmp_path_factory.mktemp("lean") / "project")
 
 
 @pytest.fixture
@@ -53,6 +59,22 @@ def real(tmp_path_factory):
 @pytest.fixture
 def memory():
     registry = Registry()
+    with serving(registry) as host:
+        yield registry, host
+
+
+@pytest.fixture(scope="module")
+def filled(lean):
+    registry = Registry()
+    with serving(registry) as host:
+        push(lean, host)
+    return registry
+
+
+@pytest.fixture
+def pushed(filled):
+    """A registry in memory that has the lean set."""
+    registry = Registry(dict(filled.blobs), dict(filled.manifests))
     with serving(registry) as host:
         yield registry, host
 
@@ -87,9 +109,9 @@ def test_a_set_goes_and_comes_back(built, fresh, real):
     assert report.exit_code == 0
 
 
-def test_a_second_push_sends_nothing_and_a_second_pull_fetches_nothing(built, fresh, real):
-    push(built, real)
-    again = push(built, real)
+def test_a_second_push_sends_nothing_and_a_second_pull_fetches_nothing(lean, fresh, real):
+    push(lean, real)
+    again = push(lean, real)
     assert (again.sent, again.sent_bytes) == (0, 0)
     pull_set(fresh, client(real), "tiny-sim")
     pulled = pull_set(fresh, client(real), "tiny-sim")
@@ -111,31 +133,31 @@ def test_a_push_with_nothing_to_send_asks_twice_for_each_recipe(built, memory, a
     assert len(state.asked) <= 2 * TINY_RECIPES + 1 + (0 if api else 4)
 
 
-def test_a_recipe_whose_tag_names_something_else_is_pushed_again(built, memory):
+def test_a_recipe_whose_tag_names_something_else_is_pushed_again(lean, memory):
     state, host = memory
-    push(built, host)
+    push(lean, host)
     kept = dict(state.manifests)
     first, second = sorted(name for name in kept if name.startswith("recipe-"))[:2]
     state.manifests[first] = kept[second]
-    push(built, host)
+    push(lean, host)
     assert state.manifests == kept
 
 
-def test_by_digest_and_by_the_command_line(built, fresh, real, capsys):
+def test_by_digest_and_by_the_command_line(lean, fresh, real, capsys):
     words = [f"oci://{real}/team/cli", "--plain-http", "--json"]
-    assert main(["push", words[0], "model=tiny", f"root={built.root}", *words[1:]]) == 0
+    assert main(["push", words[0], "model=tiny", f"root={lean.root}", *words[1:]]) == 0
     tags = json.loads(capsys.readouterr().out)["tags"]
     assert main(["pull", f"{words[0]}@{tags['tiny-sim']}", f"root={fresh.root}", *words[1:]]) == 0
-    assert entries(fresh) == entries(built)
+    assert entries(fresh) == entries(lean)
     capsys.readouterr()
     assert main(["pull", words[0], "model=tiny", f"root={fresh.root}", *words[1:]]) == 0
     assert json.loads(capsys.readouterr().out)[0]["blobs_fetched"] == 0
 
 
-def test_skopeo_reads_what_was_pushed_and_pushes_what_is_pulled(built, fresh, real, tmp_path):
+def test_skopeo_reads_what_was_pushed_and_pushes_what_is_pulled(lean, fresh, real, tmp_path):
     skopeo = need_program("skopeo")
-    push(built, real)
-    entry = entries(built)["full_i8_QKV_K256_N768_b8.elf"]
+    push(lean, real)
+    entry = entries(lean)["full_i8_G_K256_N512_b8.elf"]
     source = f"docker://{real}/team/kernels:recipe-{entry.recipe}"
     raw = subprocess.run(
         [skopeo, "inspect", "--raw", "--tls-verify=false", source], capture_output=True, check=True
@@ -143,9 +165,9 @@ def test_skopeo_reads_what_was_pushed_and_pushes_what_is_pulled(built, fresh, re
     assert hashlib.sha256(raw).hexdigest() == entry.manifest
     place = f"oci:{tmp_path / 'layout'}:it"
     subprocess.run([skopeo, "copy", "--src-tls-verify=false", source, place], check=True, capture_output=True)
-    assert (tmp_path / "layout" / "blobs" / "sha256" / entry.elf).read_bytes() == Store(built.store).read(entry.elf)
+    assert (tmp_path / "layout" / "blobs" / "sha256" / entry.elf).read_bytes() == Store(lean.store).read(entry.elf)
     # And back, artifact by artifact, into another repository; the index follows.
-    for recipe in {one.recipe for one in entries(built).values()}:
+    for recipe in {one.recipe for one in entries(lean).values()}:
         tag = f"recipe-{recipe}"
         subprocess.run(
             [skopeo, "copy", "--src-tls-verify=false", "--dest-tls-verify=false",
@@ -155,15 +177,15 @@ def test_skopeo_reads_what_was_pushed_and_pushes_what_is_pulled(built, fresh, re
     data, media = client(real).get_manifest("tiny-sim")
     client(real, "team/copied").put_manifest("tiny-sim", data, media)
     pull_set(fresh, client(real, "team/copied"), "tiny-sim")
-    assert entries(fresh) == entries(built)
+    assert entries(fresh) == entries(lean)
 
 
-def test_oras_reads_what_was_pushed_and_pushes_what_is_pulled(built, fresh, real, tmp_path):
+def test_oras_reads_what_was_pushed_and_pushes_what_is_pulled(lean, fresh, real, tmp_path):
     oras = need_package("oras.provider").Registry(hostname=real, insecure=True)
-    push(built, real)
+    push(lean, real)
     pull_set(fresh, client(real), "tiny-sim")
-    known = entries(built)
-    entry = known["full_i8_QKV_K256_N768_b8.elf"]
+    known = entries(lean)
+    entry = known["full_i8_G_K256_N512_b8.elf"]
     files = oras.pull(target=f"{real}/team/kernels:recipe-{entry.recipe}", outdir=str(tmp_path))
     assert {hashlib.sha256(Path(file).read_bytes()).hexdigest() for file in files} >= {entry.elf, entry.design}
     assert {f"recipe-{one.recipe}" for one in known.values()} < set(oras.get_tags(f"{real}/team/kernels"))
@@ -188,13 +210,13 @@ def test_oras_reads_what_was_pushed_and_pushes_what_is_pulled(built, fresh, real
     assert entries(second) == known
 
 
-def test_a_name_that_has_other_bytes_here_is_refused(built, fresh, real):
-    push(built, real)
+def test_a_name_that_has_other_bytes_here_is_refused(lean, fresh, real):
+    push(lean, real)
     pull_set(fresh, client(real), "tiny-sim")
     text = fresh.registry_file.read_text()
-    elf = entries(fresh)["full_i8_D_K512_N256_b8.elf"].elf
+    elf = entries(fresh)["full_i8_G_K256_N512_b8.elf"].elf
     fresh.registry_file.write_text(text.replace(elf, "0" * 64))
-    with pytest.raises(Differs, match=r"full_i8_D_K512_N256_b8\.elf: expected sha256:0000"):
+    with pytest.raises(Differs, match=r"full_i8_G_K256_N512_b8\.elf: expected sha256:0000"):
         pull_set(fresh, client(real), "tiny-sim")
     assert "0" * 64 in fresh.registry_file.read_text()
 
@@ -219,9 +241,8 @@ def damaged(state, change):
     [lambda data: data[:-1] + bytes([data[-1] ^ 1]), lambda data: data[:-1], lambda data: data + b"x", lambda _: b""],
     ids=["a flipped bit", "short", "long", "empty"],
 )
-def test_wrong_bytes_of_a_blob_leave_nothing(built, fresh, memory, change):
-    state, host = memory
-    push(built, host)
+def test_wrong_bytes_of_a_blob_leave_nothing(lean, fresh, pushed, change):
+    state, host = pushed
     damaged(state, change)
     with pytest.raises(Differs, match=f"oci://{host}/team/kernels: blob"):
         pull_set(fresh, client(host), "tiny-sim")
@@ -229,7 +250,7 @@ def test_wrong_bytes_of_a_blob_leave_nothing(built, fresh, memory, change):
     assert Store(fresh.store).refs() == {}
     state.lie = None
     pull_set(fresh, client(host), "tiny-sim")
-    assert entries(fresh) == entries(built)
+    assert entries(fresh) == entries(lean)
 
 
 def changed_index(state, change):
@@ -278,9 +299,8 @@ def rename(table):
         (lambda t: set_rows(t, [*rows_of(t), *rows_of(t)]), "each name once"),
     ],
 )
-def test_an_index_that_is_a_lie(built, fresh, memory, change, words):
-    state, host = memory
-    push(built, host)
+def test_an_index_that_is_a_lie(fresh, pushed, change, words):
+    state, host = pushed
     changed_index(state, change)
     with pytest.raises((Differs, Refused), match=words) as caught:
         pull_set(fresh, client(host), "tiny-sim")
@@ -288,16 +308,15 @@ def test_an_index_that_is_a_lie(built, fresh, memory, change, words):
     assert not fresh.registry_file.exists()
 
 
-def test_a_manifest_of_another_recipe_under_a_digest(built, fresh, memory):
-    state, host = memory
-    push(built, host)
+def test_a_manifest_of_another_recipe_under_a_digest(fresh, pushed):
+    state, host = pushed
     digests = sorted(name for name in state.manifests if name.startswith("sha256:"))
     state.manifests[digests[0]], state.manifests[digests[1]] = state.manifests[digests[1]], state.manifests[digests[0]]
     with pytest.raises(Differs, match="as sha256:"):
         pull_set(fresh, client(host), "tiny-sim")
 
 
-def test_a_server_that_fails_in_the_middle_loses_nothing(built, fresh, memory):
+def test_a_server_that_fails_in_the_middle_loses_nothing(lean, fresh, memory):
     state, host = memory
     turns = iter(range(1000))
 
@@ -308,13 +327,13 @@ def test_a_server_that_fails_in_the_middle_loses_nothing(built, fresh, memory):
 
     state.lie = fail
     with pytest.raises(Differs, match="status 500"):
-        push(built, host)
+        push(lean, host)
     assert "tiny-sim" not in state.manifests
     state.lie = None
-    again = push(built, host)
+    again = push(lean, host)
     assert again.there > 0
     pull_set(fresh, client(host), "tiny-sim")
-    assert entries(fresh) == entries(built)
+    assert entries(fresh) == entries(lean)
 
 
 def test_what_is_not_registered_is_not_pushed(fresh, memory):
@@ -341,10 +360,10 @@ def test_a_damaged_blob_here_is_said_before_anything_is_sent(built, tmp_path, me
 
 
 @pytest.mark.parametrize("method", ["PUT", "GET"])
-def test_several_blobs_go_at_once(built, fresh, memory, method):
+def test_several_blobs_go_at_once(lean, fresh, memory, method):
     state, host = memory
     if method == "GET":
-        push(built, host)
+        push(lean, host)
     together, turns = threading.Barrier(2), iter(range(1000))
 
     def meet(asked, path):
@@ -356,7 +375,7 @@ def test_several_blobs_go_at_once(built, fresh, memory, method):
     if method == "GET":
         pull_set(fresh, client(host), "tiny-sim")
     else:
-        push(built, host)
+        push(lean, host)
     assert not together.broken
 
 
@@ -439,10 +458,9 @@ def test_two_pushes_of_one_tag_and_pulls_between_see_one_set_or_the_other(built,
     assert {entries(place)[key] == entry for key, entry in entries(built).items() if key in entries(place)} == {True}
 
 
-def test_gc_during_a_pull_takes_nothing_of_it(built, fresh, memory):
+def test_gc_during_a_pull_takes_nothing_of_it(lean, fresh, pushed):
     """It begins when the first blob has arrived, which nothing names yet, and waits until all is named."""
-    state, host = memory
-    push(built, host)
+    state, host = pushed
     blobs, started, freed = iter(range(1000)), [], []
 
     def begin(method, path):
@@ -455,15 +473,15 @@ def test_gc_during_a_pull_takes_nothing_of_it(built, fresh, memory):
     started[0].join(60)
     assert len(freed) == 1
     store = Store(fresh.store)
-    assert entries(fresh) == entries(built)
+    assert entries(fresh) == entries(lean)
     for descriptor in store.refs().values():
         table = store.manifest(descriptor)
         assert all(store.holds(one["digest"].removeprefix("sha256:")) for one in (table["config"], *table["layers"]))
 
 
-def test_two_pushes_and_a_pull_at_once_see_whole_sets(built, tmp_path, memory):
+def test_two_pushes_and_a_pull_at_once_see_whole_sets(lean, tmp_path, memory):
     _, host = memory
-    push(built, host)
+    push(lean, host)
     failures: list[BaseException] = []
 
     def work(what):
@@ -473,7 +491,7 @@ def test_two_pushes_and_a_pull_at_once_see_whole_sets(built, tmp_path, memory):
             failures.append(error)
 
     places = [make_project(tmp_path / f"p{number}") for number in range(3)]
-    jobs = [lambda: push(built, host), lambda: push(built, host)]
+    jobs = [lambda: push(lean, host), lambda: push(lean, host)]
     jobs += [lambda place=place: pull_set(place, client(host), "tiny-sim") for place in places]
     threads = [threading.Thread(target=work, args=(job,)) for job in jobs]
     for thread in threads:
@@ -481,7 +499,7 @@ def test_two_pushes_and_a_pull_at_once_see_whole_sets(built, tmp_path, memory):
     for thread in threads:
         thread.join(120)
     assert failures == []
-    assert all(entries(place) == entries(built) for place in places)
+    assert all(entries(place) == entries(lean) for place in places)
 
 
 @pytest.mark.parametrize(
