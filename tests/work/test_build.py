@@ -78,28 +78,26 @@ def test_the_first_line_names_target_and_toolchain(project, stand_in):
     assert len([line for line in printed if " built full_i8_" in line]) == TINY_RECIPES
 
 
-def test_a_second_run_does_nothing_and_says_so(project, stand_in):
-    elfs(project, stand_in)
+def test_a_second_run_does_nothing_and_says_so(built, stand_in):
     again = StandInBuilder(stand_in.pin)
-    before = project.registry_file.stat()
-    report, printed = lines(project, again)
+    before = built.registry_file.stat()
+    report, printed = lines(built, again)
     assert again.built == []
     assert report.exit_code == 0
     assert printed[1:] == [
         f"{TINY_NAMES} names, {TINY_RECIPES} recipes: nothing to do, every ELF is registered and its bytes verify"
     ]
-    assert project.registry_file.stat().st_mtime_ns == before.st_mtime_ns
+    assert built.registry_file.stat().st_mtime_ns == before.st_mtime_ns
 
 
-def test_without_registry_yaml_the_store_is_registered_again_not_rebuilt(project, stand_in):
-    elfs(project, stand_in)
-    text = project.registry_file.read_bytes()
-    project.registry_file.unlink()
+def test_without_registry_yaml_the_store_is_registered_again_not_rebuilt(built, stand_in):
+    text = built.registry_file.read_bytes()
+    built.registry_file.unlink()
     again = StandInBuilder(stand_in.pin)
-    report, printed = lines(project, again)
+    report, printed = lines(built, again)
     assert report.exit_code == 0
     assert again.built == []
-    assert project.registry_file.read_bytes() == text
+    assert built.registry_file.read_bytes() == text
     # What changed registry.yaml is not a "nothing to do".
     counts = f"0 built and registered, {TINY_NAMES} registered from the store, 0 up to date"
     assert printed[-1] == f"{TINY_NAMES} names, {TINY_RECIPES} recipes: {counts}"
@@ -118,10 +116,9 @@ def test_a_registry_yaml_that_is_a_link_is_refused_before_the_first_build(projec
 
 
 @pytest.mark.parametrize("damage", ["truncate", "flip", "delete", "stub"])
-def test_a_damaged_blob_is_rebuilt_and_the_rest_is_not(project, stand_in, damage):
-    elfs(project, stand_in)
-    store = Store(project.store)
-    path = store.path(load_registry(project.registry_file).entries("sim")[QKV].elf)
+def test_a_damaged_blob_is_rebuilt_and_the_rest_is_not(built, stand_in, damage):
+    store = Store(built.store)
+    path = store.path(load_registry(built.registry_file).entries("sim")[QKV].elf)
     data = path.read_bytes()
     path.chmod(0o644)
     match damage:
@@ -134,7 +131,7 @@ def test_a_damaged_blob_is_rebuilt_and_the_rest_is_not(project, stand_in, damage
         case _:
             path.write_bytes(b"\x7fELF" + bytes(55))
     again = StandInBuilder(stand_in.pin)
-    report = elfs(project, again)
+    report = elfs(built, again)
     assert report.built == (QKV,)
     assert len(again.built) == 1
     assert path.read_bytes() == data
@@ -177,33 +174,30 @@ def test_a_refused_geometry_is_named_and_the_others_are_built(project, stand_in)
     assert len(report.built) == TINY_NAMES
 
 
-def test_the_same_recipe_with_other_bytes_is_refused_and_nothing_is_overwritten(project, stand_in):
-    elfs(project, stand_in)
-    text = project.registry_file.read_bytes()
+def test_the_same_recipe_with_other_bytes_is_refused_and_nothing_is_overwritten(built, stand_in):
+    text = built.registry_file.read_bytes()
     drifting = StandInBuilder(stand_in.pin, suffix=b"drift")
-    report = elfs(project, drifting, rebuild=True)
+    report = elfs(built, drifting, rebuild=True)
     assert report.exit_code == 1
     assert len(report.failures) == TINY_NAMES
     assert all("same recipe, other bytes: expected sha256:" in failure.reason for failure in report.failures)
-    assert project.registry_file.read_bytes() == text
+    assert built.registry_file.read_bytes() == text
 
 
-def test_rebuild_compares_and_agrees_when_the_bytes_are_the_same(project, stand_in):
-    elfs(project, stand_in)
+def test_rebuild_compares_and_agrees_when_the_bytes_are_the_same(built, stand_in):
     again = StandInBuilder(stand_in.pin)
-    assert elfs(project, again, rebuild=True).exit_code == 0
+    assert elfs(built, again, rebuild=True).exit_code == 0
     assert len(again.built) == TINY_RECIPES
 
 
-def test_a_changed_source_is_another_recipe_and_replaces_the_entry(project, stand_in):
-    elfs(project, stand_in)
-    before = load_registry(project.registry_file).entries("sim")
+def test_a_changed_source_is_another_recipe_and_replaces_the_entry(built, stand_in):
+    before = load_registry(built.registry_file).entries("sim")
     changed = StandInBuilder(stand_in.pin, source="2" * 64, suffix=b"new")
-    assert elfs(project, changed).exit_code == 0
-    after = load_registry(project.registry_file).entries("sim")
+    assert elfs(built, changed).exit_code == 0
+    after = load_registry(built.registry_file).entries("sim")
     assert all(after[key].recipe != before[key].recipe for key in before)
     # The old artifacts stay in the store, by their recipes.
-    assert len(all_artifacts(Store(project.store))) == 2 * TINY_RECIPES
+    assert len(all_artifacts(Store(built.store))) == 2 * TINY_RECIPES
 
 
 def test_digests_do_not_depend_on_folder_home_or_job_count(tmp_path, monkeypatch):
@@ -216,43 +210,40 @@ def test_digests_do_not_depend_on_folder_home_or_job_count(tmp_path, monkeypatch
     assert len(texts) == 1
 
 
-def test_a_recipe_holds_no_role_path_time_or_environment(project, stand_in):
-    elfs(project, stand_in)
-    store = Store(project.store)
+def test_a_recipe_holds_no_role_path_time_or_environment(built):
+    store = Store(built.store)
     for artifact in all_artifacts(store):
         text = store.read(artifact.recipe).decode()
         assert hashlib.sha256(text.encode()).hexdigest() == artifact.recipe
-        for word in (str(project.root), os.path.expanduser("~") + "/", "QKV", "full_i8", "tiny", "2026"):
+        for word in (str(built.root), os.path.expanduser("~") + "/", "QKV", "full_i8", "tiny", "2026"):
             assert word not in text or word == "2026", word
         assert not {"time", "date", "host", "path", "cwd"} & set(yaml.safe_load(text))
 
 
-def test_a_toolchain_change_is_another_recipe(project, stand_in):
-    elfs(project, stand_in)
-    lock = project.lock_file
+def test_a_toolchain_change_is_another_recipe(built, stand_in):
+    lock = built.lock_file
     lock.write_text(lock.read_text().replace("x86_64_v3", "x86_64_v4"))
     pin = read_lock(lock).target("sim")
     assert pin.digest != stand_in.pin.digest
     changed = StandInBuilder(pin, suffix=b"v4")
-    elfs(project, changed)
+    elfs(built, changed)
     assert len(changed.built) == TINY_RECIPES
 
 
-def test_a_full_disk_is_one_line_per_name_and_loses_nothing(project, stand_in, monkeypatch):
-    elfs(project, stand_in)
-    text = project.registry_file.read_bytes()
+def test_a_full_disk_is_one_line_per_name_and_loses_nothing(built, stand_in, monkeypatch):
+    text = built.registry_file.read_bytes()
     from elfkiln.io import files
 
     def no_space(_descriptor):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(files.os, "fsync", no_space)
-    report = elfs(project, StandInBuilder(stand_in.pin, source="3" * 64, suffix=b"z"))
+    report = elfs(built, StandInBuilder(stand_in.pin, source="3" * 64, suffix=b"z"))
     monkeypatch.undo()
     assert report.exit_code != 0
     assert all("no space left on the device" in failure.reason for failure in report.failures)
-    assert project.registry_file.read_bytes() == text
-    assert elfs(project, StandInBuilder(stand_in.pin)).built == ()
+    assert built.registry_file.read_bytes() == text
+    assert elfs(built, StandInBuilder(stand_in.pin)).built == ()
 
 
 def test_two_builds_at_once_agree(project):
@@ -294,13 +285,12 @@ def test_kill_9_at_any_moment_leaves_whole_artifacts_and_the_next_run_ends_the_w
     assert [path for path in (project.out / "work").iterdir() if path.is_dir()] == []
 
 
-def test_a_lost_index_is_made_again(project, stand_in):
-    elfs(project, stand_in)
-    index = project.store / "index.json"
+def test_a_lost_index_is_made_again(built, stand_in):
+    index = built.store / "index.json"
     before = index.read_bytes()
     index.unlink()
     again = StandInBuilder(stand_in.pin)
-    assert elfs(project, again).exit_code == 0
+    assert elfs(built, again).exit_code == 0
     assert again.built == []
     table = json.loads(index.read_bytes())
     refs = {entry["annotations"]["org.opencontainers.image.ref.name"] for entry in table["manifests"]}
@@ -308,31 +298,29 @@ def test_a_lost_index_is_made_again(project, stand_in):
     assert refs == kept
 
 
-def test_two_models_that_want_one_name_with_other_columns_are_told_and_neither_wins(project, stand_in):
-    elfs(project, stand_in)
-    before = load_registry(project.registry_file).entries("sim")
-    evil = project.plans / "evil"
+def test_two_models_that_want_one_name_with_other_columns_are_told_and_neither_wins(built, stand_in):
+    before = load_registry(built.registry_file).entries("sim")
+    evil = built.plans / "evil"
     evil.mkdir()
-    text = (project.plans / "tiny" / "roles.yaml").read_text().replace("model: tiny", "model: evil")
+    text = (built.plans / "tiny" / "roles.yaml").read_text().replace("model: tiny", "model: evil")
     (evil / "roles.yaml").write_text(text.replace("N: 768, columns: 2", "N: 768, columns: 3"))
-    report = build_elfs(project, stand_in, [model_requirements(project, "evil")])
+    report = build_elfs(built, stand_in, [model_requirements(built, "evil")])
     assert report.exit_code == 2
     assert [failure.key for failure in report.failures] == [QKV, QKV.replace(".elf", "_m16.elf")]
     assert "evil: 3, tiny: 2" in report.failures[0].reason
-    assert load_registry(project.registry_file).entries("sim")[QKV] == before[QKV]
-    both = [model_requirements(project, model) for model in ("evil", "tiny")]
-    assert [failure.key for failure in build_elfs(project, stand_in, both).failures] == [
+    assert load_registry(built.registry_file).entries("sim")[QKV] == before[QKV]
+    both = [model_requirements(built, model) for model in ("evil", "tiny")]
+    assert [failure.key for failure in build_elfs(built, stand_in, both).failures] == [
         QKV,
         QKV.replace(".elf", "_m16.elf"),
     ]
 
 
-def test_a_table_that_changes_its_mind_about_columns_is_built_anew(project, stand_in):
-    elfs(project, stand_in)
-    roles = project.plans / "tiny" / "roles.yaml"
+def test_a_table_that_changes_its_mind_about_columns_is_built_anew(built, stand_in):
+    roles = built.plans / "tiny" / "roles.yaml"
     roles.write_text(roles.read_text().replace("N: 768, columns: 2", "N: 768, columns: 3"))
-    assert elfs(project, stand_in).exit_code == 0
-    assert load_registry(project.registry_file).entries("sim")[QKV].columns == 3
+    assert elfs(built, stand_in).exit_code == 0
+    assert load_registry(built.registry_file).entries("sim")[QKV].columns == 3
 
 
 def test_a_failed_tool_on_a_full_disk_is_told_as_a_full_disk(project, stand_in, monkeypatch):
@@ -484,9 +472,8 @@ def test_a_generator_is_run_once_and_its_recipe_remembered(project, stand_in, mo
 
 
 @pytest.mark.parametrize("damage", ["truncate", "another", "not json", "a folder"])
-def test_what_is_remembered_wrongly_is_told_anew(project, stand_in, monkeypatch, damage):
-    elfs(project, stand_in)
-    kept = sorted((project.cache / "recipes").iterdir())
+def test_what_is_remembered_wrongly_is_told_anew(built, stand_in, monkeypatch, damage):
+    kept = sorted((built.cache / "recipes").iterdir())
     assert len(kept) == TINY_RECIPES
     match damage:
         case "truncate":
@@ -496,12 +483,12 @@ def test_what_is_remembered_wrongly_is_told_anew(project, stand_in, monkeypatch,
         case "not json":
             data = b"[]"
             kept[0].rename(kept[0].with_name(f"{kept[0].name[:64]}.{hashlib.sha256(data).hexdigest()}.json"))
-            next((project.cache / "recipes").glob(f"{kept[0].name[:64]}.*")).write_bytes(data)
+            next((built.cache / "recipes").glob(f"{kept[0].name[:64]}.*")).write_bytes(data)
         case _:
             kept[0].unlink()
             kept[0].mkdir()
     told = counting(monkeypatch)
-    assert "nothing to do" in elfs(project, stand_in).summary()
+    assert "nothing to do" in elfs(built, stand_in).summary()
     assert len(told) == 1
 
 
@@ -514,10 +501,9 @@ def test_nothing_is_remembered_of_code_that_is_younger_than_the_process(project,
     assert not (project.cache / "recipes").exists()
 
 
-def test_a_source_that_changes_between_plan_and_build_is_told(project, stand_in):
+def test_a_source_that_changes_between_plan_and_build_is_told(built, stand_in):
     """What is remembered belongs to the source that was there; the one that is there now asks for another recipe."""
-    elfs(project, stand_in)
-    shutil.rmtree(project.store)
+    shutil.rmtree(built.store)
     first = stand_in.source
 
     class Edited(StandInBuilder):
@@ -525,10 +511,10 @@ def test_a_source_that_changes_between_plan_and_build_is_told(project, stand_in)
             self.source = "2" * 64
 
     edited = Edited(stand_in.pin, source=first)
-    report = elfs(project, edited)
+    report = elfs(built, edited)
     assert report.exit_code == 1
     assert {failure.reason for failure in report.failures} == {"stand-in changed during the build; run again"}
     assert edited.built == []
     # Run again, it is built from what is there.
-    report = elfs(project, edited)
+    report = elfs(built, edited)
     assert (report.exit_code, len(report.built)) == (0, TINY_NAMES)

@@ -20,6 +20,19 @@ NOTHING = f"{TINY_NAMES} names, {TINY_RECIPES} recipes: nothing to do, every ELF
 
 
 @pytest.fixture
+def project(built):
+    """A project in which all is built, and of which no answer is kept."""
+    assert not built.index.exists()
+    return built
+
+
+def emptied(project):
+    """Take away what was built."""
+    shutil.rmtree(project.out)
+    project.registry_file.unlink()
+
+
+@pytest.fixture
 def elfs(project, stand_in, monkeypatch):
     """Run the verb with the stand-in's builder."""
     monkeypatch.setattr("elfkiln.cli.elfs.builder_for", lambda *_: stand_in)
@@ -35,6 +48,7 @@ def fast(project, *words):
 
 
 def test_after_a_build_the_fast_path_says_what_the_other_would(project, elfs, capsys, monkeypatch):
+    emptied(project)
     assert fast(project) is None
     assert elfs() == 0
     assert capsys.readouterr().out.splitlines()[-1].endswith(f"{TINY_NAMES} built and registered, 0 up to date")
@@ -172,6 +186,7 @@ def test_every_byte_of_every_blob_counts(project, elfs, capsys, part, damage, tm
 
 
 def test_nothing_is_kept_while_something_is_to_do(project, elfs, stand_in):
+    emptied(project)
     stand_in.fail_for = "768"
     assert elfs() == 1
     assert fast(project) is None
