@@ -65,8 +65,9 @@ def emit(name, *wrong):
 '''
 
 _COMMON = r"""
-import hashlib, json, os, re, signal, subprocess, sys, time
+import os, re, sys
 from pathlib import Path
+# What is imported where it is used is half of a tool's start.
 
 def wrong(tool):
     text = Path("design.mlir").read_text()
@@ -84,11 +85,12 @@ def misbehave(tool, told):
         Path(place).parent.mkdir(parents=True, exist_ok=True)
         Path(place).write_bytes(usable.read_bytes() + b"left")
     if "hang" in told:
+        import subprocess, time
         child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
         Path("child.pid").write_text(str(child.pid))
         time.sleep(60)
     if "killed" in told:
-        os.kill(os.getpid(), signal.SIGSEGV)
+        os.kill(os.getpid(), 11)
     if "loud" in told:
         for _ in range(100):
             sys.stderr.write("w" * 1048575 + "\n")
@@ -135,6 +137,7 @@ HELP = @HELP@
 PROBE = @PROBE@
 if sys.argv[1:] == ["--help"]:
     if PROBE == "hang":
+        import subprocess, time
         subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
         time.sleep(60)
     if PROBE == "fails":
@@ -143,6 +146,7 @@ if sys.argv[1:] == ["--help"]:
     sys.exit()
 if sys.argv[1:] == ["--version"]:
     if PROBE == "version-hang":
+        import time
         time.sleep(60)
     print("aiecc (stand-in)\n  git SHA:  0000000")
     sys.exit()
@@ -160,6 +164,7 @@ for word in words:
         sys.exit(f"aiecc: Unknown command line argument '{word}'.")
     given[name] = value or True
 Path("arguments.txt").write_text("\n".join(sys.argv[1:]))
+import json
 Path("variables.json").write_text(json.dumps(dict(os.environ)))
 if not given.get("--get-full-elf" if new else "--generate-full-elf"):
     sys.exit(0)

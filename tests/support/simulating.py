@@ -18,7 +18,7 @@ from elfkiln.targets.sim.make_elf import build_design, build_sim_elf
 from elfkiln.targets.sim.sim_elf import SimElf
 from elfkiln.targets.sim.zig_toolchain import SimToolchain
 from kernel_library import build_kernel_library
-from projects import CHECKOUT, SUPPORT
+from projects import CHECKOUT, OBJECTS, SUPPORT
 
 IRON = CHECKOUT / "tests" / "examples" / "iron"
 DIGEST = "0" * 64
@@ -65,6 +65,9 @@ class Simulator:
                 shutil.copytree(CHECKOUT / "kernels", copied)
                 for path in (SUPPORT / "kernels").glob("*.cc"):
                     shutil.copy(path, copied)
+                OBJECTS.mkdir(parents=True, exist_ok=True)
+                (root / "cache").mkdir()
+                (root / "cache" / "objects").symlink_to(OBJECTS)
                 copied.rename(root / "kernels")
         return cls(root, SimToolchain.from_pin(read_lock(CHECKOUT / "toolchain.lock").target("sim")))
 

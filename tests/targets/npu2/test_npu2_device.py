@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -32,6 +33,7 @@ from elfkiln.targets.npu2.device.series import (
     run_series,
     write_trial,
 )
+from elfkiln.targets.npu2.full_elf import BadElf, parse_full_elf
 from gemm_designs import Shape, panel_b8
 from processes import gone
 from projects import SUPPORT
@@ -64,6 +66,16 @@ def elves(simulator, tmp_path_factory):
     return made
 
 
+@cache
+def read(path):
+    """What the stand-in would read of a full ELF in every child; None where it shall see for itself."""
+    try:
+        kernel = parse_full_elf(path.read_bytes()).kernels[0]
+    except BadElf:
+        return None
+    return kernel.name, kernel.arguments, {one.name: bool(one.loads) for one in kernel.instances}
+
+
 @dataclass
 class Npu:
     """A machine with the stand-in pyxrt."""
@@ -76,7 +88,12 @@ class Npu:
     def says(self, **scenario):
         """Write what goes wrong."""
         self.scenario |= scenario
-        table_ = {"info": INFO, "elves": {sha: str(sim) for _, sha, sim in self.elves.values()}, **self.scenario}
+        table_ = {
+            "info": INFO,
+            "elves": {sha: str(sim) for _, sha, sim in self.elves.values()},
+            "read": {sha: read(path) for path, sha, _ in self.elves.values()},
+            **self.scenario,
+        }
         (self.folder / "fake" / "scenario.json").write_text(json.dumps(table_))
         return self
 
