@@ -59,7 +59,11 @@ def numbers(design: Design) -> dict[str, dict[str, object]]:
             for end in placed.ends_on(tile)
             if tile.kind != "shim"
         }
-        row = {"buffers": buffers, "channels": channels, "locks": list(placed.locks_on(tile))}
+        row = {
+            "buffers": buffers,
+            "channels": channels,
+            "locks": sorted(value for place, value in placed.locks if place == tile),
+        }
         if any(row.values()):
             rows[f"({tile.col},{tile.row})"] = {key: value for key, value in row.items() if value}
     return rows

@@ -129,10 +129,6 @@ class Placement:
         """Return the DMA ends on a tile, in the order in which they took their channels."""
         return tuple(end for end in self.ends if end.tile == tile)
 
-    def locks_on(self, tile: Tile) -> tuple[int, ...]:
-        """Return the initial values of a tile's locks, sorted."""
-        return tuple(sorted(value for place, value in self.locks if place == tile))
-
     def pool_of(self, fifo: str, tile: Tile) -> Pool | None:
         """Return the pool that a FIFO's end on a tile uses, or None."""
         return next((pool for pool in self.pools if fifo in pool.users and pool.tile == tile), None)

@@ -62,6 +62,7 @@ def budgets(design: Design, placement: Placement | None = None) -> tuple[TileBud
         return ()
     placed = place(design) if placement is None else placement
     stacks = {core.tile: core.stack_size for core in design.cores}
+    locks = Counter(tile for tile, _ in placed.locks)
     rows = []
     for tile in sorted(used_tiles(design) | {tile for tile, _ in placed.stored}):
         if tile.kind == "shim":
@@ -76,7 +77,7 @@ def budgets(design: Design, placement: Placement | None = None) -> tuple[TileBud
                 sum(end.direction == INTO for end in ends),
                 sum(end.direction == OUT for end in ends),
                 sum(end.descriptors for end in ends),
-                len(placed.locks_on(tile)),
+                locks[tile],
             )
         )
     return tuple(rows)
@@ -320,8 +321,7 @@ def _locks(design: Design, placement: Placement, findings: Findings) -> None:
         if most > top.value:
             what = f"objects to count on {pool.tile}"
             findings.add("lock-value", f"FIFO @{pool.owner}", what, limit=top, value=most)
-    for tile in sorted({tile for tile, _ in placement.locks}):
-        count = len(placement.locks_on(tile))
+    for tile, count in sorted(Counter(tile for tile, _ in placement.locks).items()):
         bound = limit("locks", tile.kind)
         if count > bound.value:
             findings.add("locks", str(tile), "locks", limit=bound, value=count)
