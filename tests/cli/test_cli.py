@@ -118,6 +118,13 @@ def test_no_verb_and_an_unknown_verb_are_code_2(capsys):
     assert "no verb 'frobnicate'; it has " in capsys.readouterr().err
 
 
+def test_a_kept_answer_is_looked_for_after_any_other_verb_has_run(project, monkeypatch):
+    """The verb gc is a module beside the package's own import of Python's gc."""
+    importlib.import_module("elfkiln.cli.gc")
+    monkeypatch.chdir(project.root)
+    assert main(["elfs", "model=nobody"]) == 2
+
+
 @pytest.mark.parametrize(
     ("words", "near"),
     [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import gc
+import gc as garbage  # one of the verbs beside this is called gc
 import os
 import sys
 
@@ -43,10 +43,10 @@ def _answered(words: list[str]) -> int | None:
         from elfkiln.work.fast_check import main as fast
     # What an answer holds lives until the process ends: looking for garbage in thousands of rows finds none, and takes
     # the longer the more there are.
-    collecting = gc.isenabled()
-    gc.disable()
+    collecting = garbage.isenabled()
+    garbage.disable()
     try:
         return fast(words[1:])
     finally:
         if collecting:
-            gc.enable()
+            garbage.enable()
