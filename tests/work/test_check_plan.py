@@ -19,7 +19,8 @@ from elfkiln.store.toolchain_lock import read_lock
 from elfkiln.work import diagnose
 from elfkiln.work.build import build_elfs
 from elfkiln.work.install import install
-from projects import CHECKOUT, StandInBuilder
+from kilns import copy_kiln
+from projects import CHECKOUT, StandInBuilder, make_project
 
 QKV = "full_i8_QKV_K256_N768_b8.elf"
 TWIN = "full_i8_QKV_K256_N768_b8_m16.elf"
@@ -53,16 +54,26 @@ PLAN = {
 NAMES = 12
 
 
+@pytest.fixture(scope="module")
+def planned(tmp_path_factory):
+    """A project in which all that the plan asks for is built."""
+    project = make_project(tmp_path_factory.mktemp("planned") / "project")
+    (project.root.parent / "plan.json").write_text(json.dumps(PLAN))
+    builder = StandInBuilder(read_lock(project.lock_file).target("sim"), suffix=bytes(5000))
+    wanted = plan_requirements(load_plan(project.root.parent), "model-dir")
+    assert build_elfs(project, builder, [wanted]).exit_code == 0
+    return project
+
+
 @pytest.fixture
-def model(tmp_path, project, monkeypatch):
+def model(tmp_path, planned, project, monkeypatch):
     """A model folder with a plan and its installed set, whose ELFs the stand-in checks."""
     folder = tmp_path / "Model Dir"
     folder.mkdir()
     (folder / "plan.json").write_text(json.dumps(PLAN))
-    builder = StandInBuilder(read_lock(project.lock_file).target("sim"), suffix=bytes(5000))
-    wanted = plan_requirements(load_plan(folder), "model-dir")
-    assert build_elfs(project, builder, [wanted]).exit_code == 0
-    install(project, "sim", wanted, folder)
+    shutil.rmtree(project.root)
+    copy_kiln(planned, project.root)
+    install(project, "sim", plan_requirements(load_plan(folder), "model-dir"), folder)
 
     monkeypatch.setattr(diagnose, "open_elf", Opened)
     return folder

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 
 import pytest
 
@@ -233,27 +232,28 @@ INSTALL = (
 def test_processes_wait_for_each_other_and_say_so(built, tmp_path):
     folder = tmp_path / "model"
     slow = INSTALL + (
-        "import time\n"
+        "import sys\n"
         "write = module.write_atomic\n"
         "def late(*words, **options):\n"
         "    print('in', flush=True)\n"
-        "    time.sleep(4)\n"
+        "    sys.stdin.read()\n"
         "    write(*words, **options)\n"
         "module.write_atomic = late\n"
         "run()\n"
     )
     words = [str(SUPPORT), str(built.root), str(folder)]
-    first = subprocess.Popen([sys.executable, "-c", slow, *words, "b8"], stdout=subprocess.PIPE)
-    assert first.stdout.readline() == b"in\n"
-    began = time.monotonic()
-    second = subprocess.run(
-        [sys.executable, "-c", f"{INSTALL}run()\n", *words, "rm"], capture_output=True, text=True, timeout=60
-    )
-    assert second.returncode == 0, second.stderr
-    assert time.monotonic() - began > 2
-    assert second.stderr.startswith(f"elfkiln: waiting for the folder {folder}, which process {first.pid} (")
-    assert first.wait(60) == 0
-    first.stdout.close()
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", slow, *words, "b8"], stdin=pipe, stdout=pipe) as first:
+        assert first.stdout.readline() == b"in\n"
+        program = f"{INSTALL}run()\n"
+        with subprocess.Popen([sys.executable, "-c", program, *words, "rm"], stderr=pipe, text=True) as second:
+            told = second.stderr.readline()
+            assert told.startswith(f"elfkiln: waiting for the folder {folder}, which process {first.pid} (")
+            # It goes on when the first has ended, and not before.
+            assert second.poll() is None
+            first.stdin.close()
+            assert second.wait(60) == 0, second.stderr.read()
+        assert first.wait(60) == 0
     assert [one["layout"] for one in read(folder)["sets"]] == ["b8", "rm"]
 
 

@@ -106,11 +106,19 @@ def test_rates():
     assert rate_of("PLEGATE", "rm") == pytest.approx((3.32 + 3.19 + 3.35 + 3.19 + 3.44) / 5 * 1e9)
 
 
-def test_refusals_and_the_verb(capsys):
+def test_refusals_and_the_verb(capsys, monkeypatch):
     wanted = model_requirements(Project(CHECKOUT), "qwen3-0.6b")
     with pytest.raises(Refused, match="vocab: expected 0 or more rows, found -1"):
         decode_report(wanted, hidden=1024, layers=28, vocabulary=-1)
+
+    # The model of time has tests of its own, and tests/cli/test_json.py has its figures in a report.
+    def refuse(*_, **__):
+        raise Refused("a design that cannot be followed")
+
+    monkeypatch.setattr("elfkiln.work.predict_token.predict_model", refuse)
     assert main(["report", f"root={CHECKOUT}", "model=bonsai2-27b"]) == 0
-    assert "launches without the head: 368 (published 368)" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "launches without the head: 368 (published 368)" in out
+    assert out.endswith("\n  a design that cannot be followed\n")
     assert main(["report", f"root={CHECKOUT}", "model=bonsai2-27b", "vocab=many"]) == 2
     assert "vocab=many" in capsys.readouterr().err
