@@ -33,11 +33,11 @@ from elfkiln.design.model import (
     StartTask,
     UseLock,
 )
-from elfkiln.design.run_generator import run_generator
 from elfkiln.errors import SimulationFailed
 from elfkiln.families.family import DesignRequest, render, render_sealed
 from gemm_designs import Shape, panel_b8, panel_rm, v27
 from projects import CHECKOUT
+from rendered import design_of
 from sim_designs import CORE, FOREVER, MEM, NEXT, SHIM, copying, design, fifo, forever, scalar_design, task
 from simulating import (
     blocked,
@@ -149,19 +149,19 @@ def test_one_task_per_tile(simulator, rng):
 
 @pytest.mark.parametrize("tag", ["", "_b8", "_pb16i"])
 @pytest.mark.parametrize("M", [128, 16])
-def test_rendered_generators(simulator, tag, M, rng, tmp_path):
+def test_rendered_generators(simulator, tag, M, rng):
     generator = render(CHECKOUT, DesignRequest(192, 1280, M, tag, 5))
-    elf = simulator.elf(run_generator(generator.text, workdir=tmp_path), *generator.kernels)
+    elf = simulator.elf(design_of(generator.text), *generator.kernels)
     ternary = tag == "_pb16i"
     a, b = random(rng, M, 192), random(rng, 192, 1280, *((-1, 1) if ternary else ()))
     packed = {"": b, "_b8": blocked(b), "_pb16i": packed_ternary(b)}[tag]
     assert np.array_equal(elf.run(a, packed), product(a, b))
 
 
-def test_the_rendered_sealed_design_goes_from_geometry_to_geometry(simulator, rng, tmp_path):
+def test_the_rendered_sealed_design_goes_from_geometry_to_geometry(simulator, rng):
     geometries = [(128, 512), (256, 256), (320, 768)]
     generator = render_sealed(CHECKOUT, "_pb16i", geometries, 2)
-    elf = simulator.elf(run_generator(generator.text, workdir=tmp_path), *generator.kernels)
+    elf = simulator.elf(design_of(generator.text), *generator.kernels)
     elf.call("init")
     for K, N in (*geometries, *reversed(geometries), geometries[0]):
         a, b = random(rng, 16, K), random(rng, K, N, -1, 1)
@@ -176,9 +176,9 @@ def test_b8_fed_row_major_weights_differs(simulator, rng):
 
 @pytest.mark.full_size
 @pytest.mark.parametrize("M", [128, 16])
-def test_full_size(simulator, M, rng, tmp_path):
+def test_full_size(simulator, M, rng):
     generator = render(CHECKOUT, DesignRequest(5120, 14336, M, "_b8", 8))
-    elf = simulator.elf(run_generator(generator.text, workdir=tmp_path), *generator.kernels)
+    elf = simulator.elf(design_of(generator.text), *generator.kernels)
     a, b = random(rng, M, 5120), random(rng, 5120, 14336)
     # float64 holds every sum: they stay below 2**53.
     assert np.array_equal(elf.run(a, blocked(b)), a.astype(np.float64) @ b.astype(np.float64))
