@@ -151,6 +151,23 @@ def test_a_registry_that_cannot_be_read_is_a_finding_and_nothing_counts_as_unref
     assert [(one.state, one.what) for one in found.findings] == [("corrupt", "registry.yaml")]
 
 
+def test_a_repair_that_could_not_read_the_registry_takes_no_name_out(kiln):
+    """What is then built anew may be what an artifact lacks that no name stands for: a second repair has it all."""
+    lost = Store(kiln.store).path(entry(kiln).design)
+    names = set(Store(kiln.store).refs())
+    lost.unlink()
+    text = kiln.registry_file.read_text()
+    kiln.registry_file.write_text("targets: [")
+    found = fsck(kiln)
+    kiln.registry_file.write_text(text)
+    done, _ = mended(kiln, found)
+    assert done.left == ("registry.yaml: could not be read, so nothing was built anew; restore it and repair again",)
+    assert set(Store(kiln.store).refs()) == names
+    done, _ = mended(kiln, fsck(kiln))
+    assert (done.left, done.checkup.findings) == ((), ())
+    assert lost.is_file()
+
+
 def test_an_index_that_lost_entries_gets_them_again(kiln):
     store = Store(kiln.store)
     attest(store, entry(kiln).manifest, statement(G, entry(kiln).elf, "https://example.org/t", {}), signed=False)

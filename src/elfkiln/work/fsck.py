@@ -20,7 +20,7 @@ from typing import Any, Literal, TypeAlias, TypeVar
 from elfkiln.errors import EXIT_DIFFERS, EXIT_DONE, Differs, ElfkilnError, Refused
 from elfkiln.io.checked import is_sha256
 from elfkiln.io.reading import read_bytes, reason_of, sha256_of
-from elfkiln.project import Project
+from elfkiln.project import REGISTRY_FILE, Project
 from elfkiln.store.agreement import entry_fault
 from elfkiln.store.blobs import Descriptor, Store
 from elfkiln.store.closure import Node, manifests_among, reached, read_nodes
@@ -103,6 +103,11 @@ class Checkup:
     def count(self, state: State) -> int:
         """Return how many findings are of a state."""
         return sum(one.state == state for one in self.findings)
+
+    @property
+    def registry_known(self) -> bool:
+        """Whether registry.yaml could be read: without it nobody knows what should be there."""
+        return all(one.what != REGISTRY_FILE for one in self.findings)
 
     @property
     def damaged(self) -> bool:
@@ -234,7 +239,7 @@ class _Check:
             except ElfkilnError as error:
                 registry_fault = str(error)
         if registry_fault:
-            self._found("corrupt", "registry.yaml", registry_fault.removeprefix("registry.yaml: "))
+            self._found("corrupt", REGISTRY_FILE, registry_fault.removeprefix("registry.yaml: "))
         return _Snapshot(names, tuple(entries), fault, registry, registry_fault)
 
     def _held(self) -> AbstractContextManager[None]:

@@ -55,13 +55,17 @@ def repair(
 
     Damaged blobs go to `damaged/` of the store. What a registered name lacks is fetched from the first of `mirrors`
     that has its recipe, else built anew: only by the recipe that registry.yaml has, never by another one. What nobody
-    can make again (an attestation, the log of a build) is unnamed, so that nothing stumbles over it.
+    can make again (an attestation, the log of a build) is unnamed, so that nothing stumbles over it; but only when all
+    that is registered is whole again, since what is built for a name may be what something else lacks.
     """
     sweep_project(project)
     work = _Repair(project, Store(project.store), builder_of, mirrors)
     work.set_aside(found.damage)
     work.restore(found.damage.names)
-    work.unname_incomplete()
+    if not found.registry_known:
+        work.left.append("registry.yaml: could not be read, so nothing was built anew; restore it and repair again")
+    if not work.left:
+        work.unname_incomplete()
     work.mend_folders(found.damage.folders)
     return Repaired(tuple(work.done), tuple(work.left), fsck(project, folders, progress=progress))
 
