@@ -47,19 +47,18 @@ def steady(project, target):
     return StandInBuilder(read_lock(project.lock_file).target(target))
 
 
-def by_clock(project, target):
-    """Stamps the time, as a program of its own that gets no environment from its builder."""
+def by_clock_and_path(project, target):
+    """Stamps the time, and leaves a hash of its folder's path: the path itself is not in the bytes.
+
+    The time is told by a program of its own that gets no environment from its builder.
+    """
 
     def stamp(workdir):
         program = [sys.executable, "-c", "import time; print(time.time())"]
-        return run_child(program, name="stamp", cwd=workdir, environment={}, limits=_LIMITS).stdout
+        run = run_child(program, name="stamp", cwd=workdir, environment={}, limits=_LIMITS)
+        return run.stdout + hashlib.sha256(os.fsencode(workdir)).digest()
 
     return _builder(project, target, stamp)
-
-
-def by_path(project, target):
-    """Leaves a hash of its folder's path: the path itself is not in the bytes."""
-    return _builder(project, target, lambda workdir: hashlib.sha256(os.fsencode(workdir)).digest())
 
 
 def by_chance(project, target):
