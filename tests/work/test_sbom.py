@@ -84,6 +84,16 @@ def test_inputs_sources_and_toolchain_are_there_by_digest(built, components):
     assert elfkiln.__name__ == own["name"]
 
 
+def test_a_wheel_that_the_lock_pins_is_marked_by_its_own_digest(built, components):
+    table = read_lock(built.lock_file).target("sim").table
+    for name in ("ziglang", "xdsl"):
+        (row,) = [one for one in components if one["bom-ref"].startswith(f"python/{name}@")]
+        assert sha256_of(row) == table[name]["sha256"]
+        assert {"name": "elfkiln:wheel", "value": table[name]["wheel"]} in row["properties"]
+    (numpy,) = [one for one in components if one["bom-ref"].startswith("python/numpy@")]
+    assert "hashes" not in numpy
+
+
 def test_every_package_elfkiln_needs_is_there_with_the_digests_of_the_lock_file(components):
     packages = {one["name"]: one for one in components if one["bom-ref"].startswith("python/")}
     assert {"numpy", "jinja2", "markupsafe", "cryptography", "cffi", "pycparser"} <= set(packages)

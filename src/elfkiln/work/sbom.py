@@ -62,7 +62,7 @@ def sbom(project: Project, asked: Asked) -> str:
     said = attestations(store, {entry.manifest for entry in entries.values()})
     files: dict[tuple[str, str], Component] = {}
     tools = tuple(_toolchain(pin))
-    own, packages = _own(), tuple(_packages(project))
+    own, packages = _own(), tuple(_packages(project, pin))
     bom = Bom()
     for key, entry in sorted(entries.items()):
         elf = _component(key, entry.elf, ComponentType.FIRMWARE, columns=str(entry.columns))
@@ -180,18 +180,32 @@ def _own() -> Component:
     )
 
 
-def _packages(project: Project) -> Iterator[Component]:
-    """Yield the Python packages elfkiln needs on this machine, each with the digests that requirements.txt allows."""
+def _pinned_wheel(pin: TargetPin, name: str, version: str) -> tuple[str, str] | None:
+    """Return file name and sha256 of the one wheel of a package that the lock's section pins, if it does."""
+    table = pin.table.get(name)
+    if not isinstance(table, Mapping) or table.get("version") != version or not {"wheel", "sha256"} <= set(table):
+        return None
+    return str(table["wheel"]), str(table["sha256"])
+
+
+def _packages(project: Project, pin: TargetPin) -> Iterator[Component]:
+    """Yield the Python packages elfkiln needs on this machine, each with the digests that requirements.txt allows.
+
+    Where the toolchain is one of them, as zig is for target sim, the wheel that the lock pins is its own digest.
+    """
     pinned = pinned_packages(read_text(project.root / REQUIREMENTS, limit=_MOST_BYTES, remedy="restore it"))
     for name in needed_packages("elfkiln"):
         if name not in pinned:
             raise refusal(REQUIREMENTS, expected=f"a pin of {name}, which elfkiln needs", found="none")
         version, digests = pinned[name]
+        wheel = _pinned_wheel(pin, name, version)
         yield Component(
             name=name,
             version=version,
             bom_ref=f"python/{name}@{version}",
             purl=PackageURL("pypi", None, name, version),
+            hashes=[HashType(alg=HashAlgorithm.SHA_256, content=wheel[1])] if wheel else [],
+            properties=[Property(name="elfkiln:wheel", value=wheel[0])] if wheel else [],
             # pip takes one of these, by the machine; none other.
             external_references=[
                 ExternalReference(
