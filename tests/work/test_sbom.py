@@ -8,8 +8,6 @@ import re
 import shutil
 
 import pytest
-from cyclonedx.schema import SchemaVersion
-from cyclonedx.validation.json import JsonStrictValidator
 
 import elfkiln
 from elfkiln.cli import main
@@ -48,6 +46,10 @@ def sha256_of(component):
 
 
 def test_it_is_valid_by_the_schema_of_cyclonedx(text):
+    # Imported here: they would cost every process of the suite a second.
+    from cyclonedx.schema import SchemaVersion
+    from cyclonedx.validation.json import JsonStrictValidator
+
     # The validator parses every address by a grammar, which takes a minute for all; of equal rows the first are enough.
     table = json.loads(text)
     for one in table["components"]:
