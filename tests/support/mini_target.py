@@ -114,6 +114,14 @@ class MiniTarget:
         """Install nothing."""
         return self.state(project, pin)
 
+    def candidate(self, lock_file, wheels, assembler=None):
+        """Take no wheels."""
+        raise Refused("toolchain bump: target mini has no wheels")
+
+    def trial_builder(self, project, pin, wheels, note):
+        """Return the builder."""
+        return self.builder(project, pin)
+
     def mirror(self, project, pin, wheels, note):
         """Have nothing to mirror."""
         raise Refused("toolchain mirror: target mini has no wheels")

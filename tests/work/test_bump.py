@@ -12,7 +12,7 @@ from elfkiln.models.catalogue import model_requirements
 from elfkiln.project import Project
 from elfkiln.store.registry import Entry, register
 from elfkiln.store.toolchain_lock import read_lock
-from elfkiln.targets.npu2.candidate_lock import write_candidate
+from elfkiln.targets.given_wheels import write_candidate
 from elfkiln.work.bump import bump
 from npu2_standins import make_wheel
 from projects import TINY_NAMES, TINY_ROLES
@@ -134,7 +134,8 @@ def test_the_verb_writes_the_candidate_and_never_the_lock_unless_told(project, t
     out = tmp_path / "candidate.lock"
     assert main([*arguments, f"out={out}"]) == 0
     said = capsys.readouterr().out
-    assert "3 recipes would change, under 3 names of registry.yaml\n  full_i8_D_K17408_N5120_b8.elf\n" in said
+    assert "3 recipes would change, under 3 names of registry.yaml: each holds its toolchain: wheels" in said
+    assert "\n  full_i8_D_K17408_N5120_b8.elf\n" in said
     assert project.lock_file.read_text() == REAL_LOCK
     assert read_lock(out).target("npu2").digest[:12] in said
     assert main([*arguments, f"out={project.lock_file}"]) == 2

@@ -601,7 +601,30 @@ FORMS: dict[str, tuple[Form, ...]] = {
             ]
         },
         {"ref": "text", "manifest": "sha256", "stored": ["text"], "kept": ["text"]},
-        {"out": "text", "*": "any"},
+        {
+            "out": "text",
+            "target": "text",
+            "digest": "hex",
+            "digest_before": "hex",
+            "changes": [{"name": "text", "before": "text|null", "after": "text"}],
+            "notes": ["text"],
+            "why": "text|null",
+            "names": ["text"],
+            "recipes": "count",
+            "models": "count",
+            "wanted": "count",
+            "unbuilt": "count",
+            "preview?": [
+                {
+                    "name": "text",
+                    "elf": "sha256",
+                    "candidate_elf": "sha256|null",
+                    "why": ["text"],
+                    "difference": ["text"],
+                    "failure": "text|null",
+                }
+            ],
+        },
     ),
     "kv-gate": (
         {

@@ -14,6 +14,7 @@ from elfkiln.targets.table import TARGETS
 from elfkiln.work.toolchain import install_toolchain, mirror_toolchain
 
 if TYPE_CHECKING:
+    from elfkiln.targets.given_wheels import CandidateLock
     from elfkiln.targets.target import Builder
     from elfkiln.work.bump_preview import Previewed
 
@@ -75,7 +76,7 @@ def _mirror(project: Project, arguments: Arguments) -> int:
 
 
 def _bump(project: Project, arguments: Arguments) -> int:
-    from elfkiln.targets.npu2.candidate_lock import write_candidate
+    from elfkiln.targets.given_wheels import write_candidate
     from elfkiln.work.bump import bump
 
     wheels, out = arguments.keys.get("wheels", ""), arguments.keys.get("out")
@@ -85,26 +86,32 @@ def _bump(project: Project, arguments: Arguments) -> int:
             "toolchain bump: takes wheels=<files or a folder, comma between them> and out=<file>; aiebu-asm=<program> "
             "in place of wheels= or beside it"
         )
-    found = bump(project, [Path(word) for word in wheels.split(",") if word], Path(assembler) if assembler else None)
+    given = [Path(word) for word in wheels.split(",") if word]
+    found = bump(project, given, Path(assembler) if assembler else None)
     candidate = found.lock
     write_candidate(candidate.text, Path(out), overwrite="--overwrite" in arguments.flags)
-    previewed = _preview(project, candidate.text, arguments) if "--build" in arguments.flags else None
+    previewed = _preview(project, candidate, given) if "--build" in arguments.flags else None
     if arguments.json:
         built = {} if previewed is None else {"preview": [one.to_json() for one in previewed]}
         print_json({"out": out, **found.to_json(), **built})
         return EXIT_DONE
-    print(f"candidate {one_line(out)}: toolchain npu2 {candidate.digest[:12]}, was {candidate.digest_before[:12]}")
+    after, before = candidate.digest[:12], candidate.digest_before[:12]
+    print(f"candidate {one_line(out)}: toolchain {candidate.target} {after}, was {before}")
     for change in candidate.changes:
         print(f"  {change.name}: {change.before or 'not pinned'} -> {change.after}")
     if candidate.digest == candidate.digest_before:
         print("nothing changes")
     else:
-        print(f"{found.recipes} recipes would change, under {len(found.names)} names of registry.yaml")
-    for name in found.names:
+        why = f": {candidate.why}" if found.names else ""
+        print(f"{found.recipes} recipes would change, under {len(found.names)} names of registry.yaml{why}")
+    # What is built is listed below, with what came of it.
+    for name in found.names if previewed is None else ():
         print(f"  {name}")
     if found.models:
         many = "model" if found.models == 1 else f"{found.models} models"
-        print(f"{found.unbuilt} of {found.wanted} names of the {many} below plans/ have no npu2 recipe yet")
+        print(
+            f"{found.unbuilt} of {found.wanted} names of the {many} below plans/ have no {candidate.target} recipe yet"
+        )
     for note in found.notes:
         print(f"note: {note}")
     if previewed is not None:
@@ -115,24 +122,25 @@ def _bump(project: Project, arguments: Arguments) -> int:
             f"{failed} not built"
         )
         for one in previewed:
-            print(f"  {one.line()}")
+            for line in one.lines():
+                print(f"  {line}")
+        if any(one.changed and one.after is not None and not one.difference for one in previewed):
+            print(
+                "note: where the registered ELF is not in the store, which sections differ is not said; elfs makes it"
+            )
     return EXIT_DONE
 
 
-def _preview(project: Project, candidate: str, arguments: Arguments) -> tuple[Previewed, ...]:
-    """Install the candidate's toolchain beside the others, and build every registered name under it."""
-    from elfkiln.targets.table import builder_for
+def _preview(project: Project, candidate: CandidateLock, wheels: list[Path]) -> tuple[Previewed, ...]:
+    """Build every registered name of the candidate's target with the candidate's toolchain."""
+    from elfkiln.store.toolchain_lock import read_lock
     from elfkiln.work.bump_preview import preview
 
-    target = next(name for name, one in TARGETS.items() if one.has_wheels)
-    text = arguments.keys.get("wheels", "")
-    wheels = Path(text).resolve() if text and Path(text).is_dir() else None
-
     def builder_of(trial: Project) -> Builder:
-        install_toolchain(trial, target, wheels, _say)
-        return builder_for(trial, target)
+        pin = read_lock(trial.lock_file).target(candidate.target)
+        return TARGETS[candidate.target].trial_builder(trial, pin, wheels, _say)
 
-    return preview(project, candidate, target, builder_of)
+    return preview(project, candidate.text, candidate.target, builder_of)
 
 
 def _wheels(arguments: Arguments) -> Path | None:

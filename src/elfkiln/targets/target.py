@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from elfkiln.targets.elf_bytes import VolatileField
+    from elfkiln.targets.given_wheels import CandidateLock
 
 
 Say = Callable[[str], None]
@@ -377,6 +378,22 @@ class Target(Protocol):
         self, project: Project, pin: TargetPin, wheels: Path | None, note: Callable[[str], None]
     ) -> ToolchainState:
         """Install the pinned toolchain, or check it where there is nothing to install; `Refused` when not usable."""
+        ...
+
+    def candidate(self, lock_file: Path, wheels: Sequence[Path], assembler: Path | None = None) -> CandidateLock:
+        """Return the lock in which the given wheels replace the pinned ones; `Refused` for one that cannot be used.
+
+        `assembler` is a program of the machine's to pin, for a target that takes one. Nothing is written.
+        """
+        ...
+
+    def trial_builder(
+        self, project: Project, pin: TargetPin, wheels: Sequence[Path], note: Callable[[str], None]
+    ) -> Builder:
+        """Return a builder with a candidate's toolchain for a project that goes afterwards, as `pin` of it says.
+
+        `wheels` are the files and folders given. Raises `Refused` when the candidate cannot be used here.
+        """
         ...
 
     def mirror(self, project: Project, pin: TargetPin, wheels: Path | None, note: Callable[[str], None]) -> Any:

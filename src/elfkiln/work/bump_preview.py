@@ -18,6 +18,7 @@ from elfkiln.store.artifacts import recipe_table
 from elfkiln.store.blobs import Store
 from elfkiln.store.recipe import differing_inputs
 from elfkiln.store.registry import Entry, load_registry
+from elfkiln.targets.table import target_named
 from elfkiln.targets.target import Builder
 from elfkiln.work.build import build_elfs
 from elfkiln.work.jobs import registered_problem, registry_key
@@ -30,8 +31,8 @@ _SOURCES = ("generators", "templates", "kernels", PLANS)
 class Previewed:
     """One registered name under a candidate lock: its ELF's digest (hex) before and after, and why it changes.
 
-    `why` are the inputs of its recipe that differ; empty where the old recipe is not in the store. `failure` says why
-    there is no `after`.
+    `why` are the inputs of its recipe that differ; empty where the old recipe is not in the store. `difference` says, a
+    line each, which bytes differ; empty where the old ELF is not in the store. `failure` says why there is no `after`.
     """
 
     key: str
@@ -39,6 +40,7 @@ class Previewed:
     after: str | None
     why: tuple[str, ...]
     failure: str = ""
+    difference: tuple[str, ...] = ()
 
     @property
     def changed(self) -> bool:
@@ -52,11 +54,16 @@ class Previewed:
             "elf": f"sha256:{self.before}",
             "candidate_elf": f"sha256:{self.after}" if self.after else None,
             "why": list(self.why),
+            "difference": list(self.difference),
             "failure": self.failure or None,
         }
 
+    def lines(self) -> list[str]:
+        """Return the lines for a person."""
+        return [self.line(), *(f"  {line}" for line in self.difference)]
+
     def line(self) -> str:
-        """Return the line for a person."""
+        """Return the line of the digests."""
         if self.after is None:
             return f"{self.key}: not built: {self.failure}"
         if not self.changed:
@@ -88,7 +95,9 @@ def preview(
         made = load_registry(trial.registry_file).entries(target)
         failures = {failure.key: failure.reason for failure in report.failures}
         stores = Store(project.store), Store(trial.store)
-        return tuple(_compare(key, registered[key], made.get(key), failures, *stores) for key in sorted(registered))
+        return tuple(
+            _compare(target, key, registered[key], made.get(key), failures, *stores) for key in sorted(registered)
+        )
 
 
 def _trial(project: Project, folder: Path, candidate: str) -> Project:
@@ -117,11 +126,14 @@ def _asked(project: Project, registered: Mapping[str, Entry]) -> Iterable[Requir
 
 
 def _compare(
-    key: str, before: Entry, after: Entry | None, failures: Mapping[str, str], store: Store, trial: Store
+    target: str, key: str, before: Entry, after: Entry | None, failures: Mapping[str, str], store: Store, trial: Store
 ) -> Previewed:
     if after is None:
         why_not = failures.get(key, "no model below plans/ asks for it")
         return Previewed(key, before.elf, None, (), why_not)
     old, new = recipe_table(store, before.recipe), recipe_table(trial, after.recipe)
     why = tuple(name for name, _, _ in differing_inputs(old, new)) if old and new else ()
-    return Previewed(key, before.elf, after.elf, why)
+    difference: tuple[str, ...] = ()
+    if after.elf != before.elf and store.holds(before.elf):
+        difference = target_named(target).difference(store.read(before.elf), trial.read(after.elf))
+    return Previewed(key, before.elf, after.elf, why, difference=difference)

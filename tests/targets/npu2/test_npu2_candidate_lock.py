@@ -11,7 +11,8 @@ import pytest
 from elfkiln.errors import Refused
 from elfkiln.io.canonical import canonical_json
 from elfkiln.project import Project
-from elfkiln.targets.npu2.candidate_lock import candidate_lock, read_given
+from elfkiln.targets.given_wheels import read_given
+from elfkiln.targets.npu2.candidate_lock import candidate_lock
 from npu2_standins import assembler, make_wheel
 
 CHECKOUT = Path(__file__).resolve().parents[3]

@@ -9,7 +9,8 @@ import pytest
 
 from elfkiln.errors import Refused
 from elfkiln.store.toolchain_lock import TargetPin, read_lock
-from elfkiln.targets.npu2.pin import WheelName, read_pin
+from elfkiln.targets.given_wheels import WheelName
+from elfkiln.targets.npu2.pin import read_pin
 
 CHECKOUT = Path(__file__).resolve().parents[3]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +18,7 @@ from elfkiln.targets.target import Look, ToolchainState
 
 if TYPE_CHECKING:
     from elfkiln.targets.elf_bytes import VolatileField
+    from elfkiln.targets.given_wheels import CandidateLock
     from elfkiln.targets.npu2.full_elf import FullElf
     from elfkiln.targets.npu2.mirror import Mirror
     from elfkiln.targets.npu2.npu2_builder import NpuBuilder
@@ -102,6 +103,20 @@ class Npu2Target:
 
         installed = install(project, pin, wheels=wheels, note=note)
         return ToolchainState(installed.describe(), installed=True, usable=True)
+
+    def candidate(self, lock_file: Path, wheels: Sequence[Path], assembler: Path | None = None) -> CandidateLock:
+        """Return the lock with other wheels, or with this machine's aiebu-asm."""
+        from elfkiln.targets.npu2.candidate_lock import candidate_lock
+
+        return candidate_lock(lock_file, wheels, assembler)
+
+    def trial_builder(
+        self, project: Project, pin: TargetPin, wheels: Sequence[Path], note: Callable[[str], None]
+    ) -> NpuBuilder:
+        """Install the candidate's toolchain beside the others, from one folder of wheels where that is given."""
+        folder = wheels[0].resolve() if len(wheels) == 1 and wheels[0].is_dir() else None
+        self.install(project, pin, folder, note)
+        return self.builder(project, pin)
 
     def mirror(self, project: Project, pin: TargetPin, wheels: Path | None, note: Callable[[str], None]) -> Mirror:
         """Store the pinned wheels as blobs."""

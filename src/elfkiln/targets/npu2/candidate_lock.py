@@ -9,10 +9,7 @@ from __future__ import annotations
 import os
 import re
 import tempfile
-import zipfile
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from email.parser import BytesParser
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -25,83 +22,11 @@ from tomlkit.items import AoT, Comment, Table, Whitespace
 
 from elfkiln.errors import Refused, brief, refusal
 from elfkiln.io.canonical import canonical_json, file_sha256, sha256_hex
-from elfkiln.io.files import write_atomic
 from elfkiln.io.reading import read_text
 from elfkiln.store.toolchain_lock import MAX_BYTES, TargetPin, read_lock
+from elfkiln.targets.given_wheels import CandidateLock, Change, GivenWheel, WheelName, find_wheels, read_given
 from elfkiln.targets.npu2.assembler import abi_of
-from elfkiln.targets.npu2.pin import AIEBU_ASM, MLIR_AIE, Npu2Pin, Wheel, WheelName, normal_version, read_pin
-
-_METADATA_BYTES = 8 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class GivenWheel:
-    """A wheel as it lies there: name and version of its metadata, file name, digest, size, and what it requires."""
-
-    name: str
-    version: str
-    file: str
-    sha256: str
-    size: int
-    requires: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """One package or program of the candidate: its pinned and its new file (None: not pinned before)."""
-
-    name: str
-    before: str | None
-    after: str
-
-
-@dataclass(frozen=True, slots=True)
-class CandidateLock:
-    """A candidate lock: its text, the toolchain digests before and after, what changed, what stays to be seen to."""
-
-    text: str
-    digest_before: str
-    digest: str
-    changes: tuple[Change, ...]
-    notes: tuple[str, ...]
-
-
-def find_wheels(paths: Iterable[Path]) -> tuple[Path, ...]:
-    """Return the wheels among files and folders; `Refused` for a path that is neither, or when there are none."""
-    found: list[Path] = []
-    for path in paths:
-        if path.is_dir():
-            found += sorted(path.glob("*.whl"))
-        elif path.is_file():
-            found.append(path)
-        else:
-            raise refusal("wheels", expected="wheel files or a folder of them", found=path)
-    if not found:
-        raise refusal("wheels", expected="wheel files or a folder of them", found="none")
-    return tuple(found)
-
-
-def read_given(path: Path) -> GivenWheel:
-    """Read a wheel's name, version and requirements from its metadata, and hash it.
-
-    Raises `Refused` when the file is not a wheel, or its metadata and its file name do not say the same.
-    """
-    parts = WheelName.parse(path.name)
-    try:
-        with zipfile.ZipFile(path) as archive:
-            names = [name for name in archive.namelist() if re.fullmatch(r"[^/]+\.dist-info/METADATA", name)]
-            if len(names) != 1:
-                raise refusal(path.name, expected="one .dist-info/METADATA", found=len(names))
-            with archive.open(names[0]) as stream:
-                metadata = BytesParser().parsebytes(stream.read(_METADATA_BYTES), headersonly=True)
-        size, digest = path.stat().st_size, file_sha256(path)
-    except (zipfile.BadZipFile, OSError, NotImplementedError, RuntimeError) as error:
-        raise Refused(f"{path.name}: not readable as a wheel ({brief(error, 100)})") from error
-    name, version = canonicalize_name(str(metadata.get("Name", ""))), str(metadata.get("Version", ""))
-    if (name, normal_version(version)) != (parts.name, parts.version):
-        raise refusal(f"{path.name}: METADATA", expected=f"{parts.name} {parts.version}", found=f"{name} {version}")
-    requires = tuple(str(line) for line in metadata.get_all("Requires-Dist", []))
-    return GivenWheel(name, version, path.name, digest, size, requires)
+from elfkiln.targets.npu2.pin import AIEBU_ASM, MLIR_AIE, Npu2Pin, Wheel, read_pin
 
 
 def candidate_lock(lock_file: Path, paths: Iterable[Path], assembler: Path | None = None) -> CandidateLock:
@@ -116,9 +41,6 @@ def candidate_lock(lock_file: Path, paths: Iterable[Path], assembler: Path | Non
     pin = read_pin(target)
     files = tuple(paths)
     given = [read_given(path) for path in (find_wheels(files) if files or assembler is None else ())]
-    for wheel in given:
-        if sum(other.name == wheel.name for other in given) > 1:
-            raise refusal("wheels", expected="one wheel per package", found=f"several of {wheel.name}")
     text = read_text(lock.path, limit=MAX_BYTES)
     known = _known_wheels(text)
     notes: list[str] = []
@@ -129,7 +51,8 @@ def candidate_lock(lock_file: Path, paths: Iterable[Path], assembler: Path | Non
     after = read_pin(TargetPin("npu2", table, digest))
     notes += _gaps(after, given, known)
     notes += _namesakes(pin, given, known)
-    return CandidateLock(rewritten(text, table), target.digest, digest, _changes(pin, after), tuple(notes))
+    why = "each holds its toolchain: wheels, programs and flags" if digest != target.digest else ""
+    return CandidateLock("npu2", rewritten(text, table), target.digest, digest, _changes(pin, after), tuple(notes), why)
 
 
 def _pin_assembler(table: dict[str, Any], path: Path, notes: list[str]) -> None:
@@ -147,13 +70,6 @@ def _pin_assembler(table: dict[str, Any], path: Path, notes: list[str]) -> None:
         row["abi"] = abi
     table["tools"] = {name: file for name, file in table["tools"].items() if name != AIEBU_ASM}
     table["outside_tools"] = {**table.get("outside_tools", {}), AIEBU_ASM: row}
-
-
-def write_candidate(text: str, out: Path, *, overwrite: bool) -> None:
-    """Write a candidate's text; an existing file (toolchain.lock itself, say) is `Refused` unless `overwrite`."""
-    if out.exists() and not overwrite:
-        raise Refused(f"out={out}: exists; name another file, or say --overwrite")
-    write_atomic(out, text.encode())
 
 
 def _edited(

@@ -9,13 +9,12 @@ from pathlib import PurePosixPath
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from packaging.tags import Tag, compatible_tags, cpython_tags
-from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
-from packaging.version import InvalidVersion, Version
+from packaging.utils import canonicalize_name
 
 from elfkiln.errors import Refused, refusal
 from elfkiln.store.blobs import check_digest
 from elfkiln.store.toolchain_lock import TargetPin
+from elfkiln.targets.given_wheels import WheelName, normal_version
 from elfkiln.targets.npu2.aiecc import GENERATIONS
 from elfkiln.targets.npu2.full_elf.sections import ABI_VERSIONS
 
@@ -44,57 +43,6 @@ _FIELDS = frozenset(
 _OPTIONAL = frozenset({"outside_tools"})
 _WHEEL_FIELDS = frozenset({"name", "version", "file", "url", "sha256", "size"})
 _NEEDED_TOOLS = ("aiecc", "aie-opt", "clang++")
-
-
-@dataclass(frozen=True, slots=True)
-class WheelName:
-    """A wheel's file name taken apart: name and version in their normal forms, and its tags."""
-
-    name: str
-    version: str
-    tags: frozenset[Tag]
-
-    @classmethod
-    def parse(cls, file: str) -> WheelName:
-        """Read a file name; `Refused` when it is not one of a wheel.
-
-        >>> name = WheelName.parse("llvm_aie-22.0.0+02be6fd8-py3-none-manylinux_2_27_x86_64.manylinux_2_28_x86_64.whl")
-        >>> name.name, name.version, name.platforms
-        ('llvm-aie', '22.0.0+02be6fd8', ('manylinux_2_27_x86_64', 'manylinux_2_28_x86_64'))
-        """
-        try:
-            name, version, _, tags = parse_wheel_filename(file)
-        except InvalidWheelFilename:
-            expected = "a file name <name>-<version>-<python>-<abi>-<platform>.whl"
-            raise refusal("wheel", expected=expected, found=file) from None
-        return cls(name, str(version), tags)
-
-    @property
-    def abis(self) -> tuple[str, ...]:
-        """The ABIs it is for."""
-        return tuple(sorted({tag.abi for tag in self.tags}))
-
-    @property
-    def platforms(self) -> tuple[str, ...]:
-        """The platforms it is for."""
-        return tuple(sorted({tag.platform for tag in self.tags}))
-
-    def fits_python(self, version: str) -> bool:
-        """Whether the tags allow CPython `version` ("3.12"): its own tag, an older abi3, or pure Python.
-
-        >>> WheelName.parse("a-1-cp312-cp312-any.whl").fits_python("3.12")
-        True
-        >>> WheelName.parse("a-1-cp311-cp311-any.whl").fits_python("3.12")
-        False
-        """
-        major, minor = (int(part) for part in version.split("."))
-        interpreter = f"cp{major}{minor}"
-        # Whether this machine has the platform is for pip to say.
-        supported = {
-            *cpython_tags((major, minor), [interpreter], self.platforms),
-            *compatible_tags((major, minor), interpreter, self.platforms),
-        }
-        return not self.tags.isdisjoint(supported)
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,18 +148,6 @@ def read_pin(pin: TargetPin) -> Npu2Pin:
         environment_set=tuple(sorted(variables.items())),
         environment_pass=_texts(f"{where}.environment", environment, "pass"),
     )
-
-
-def normal_version(version: str) -> str:
-    """Return a version in its normal form, as file names and indexes are compared; any other text as it is.
-
-    >>> normal_version("1.4.3-rc1"), normal_version("22.0.0.2026092301+02BE6fd8")
-    ('1.4.3rc1', '22.0.0.2026092301+02be6fd8')
-    """
-    try:
-        return str(Version(version))
-    except InvalidVersion:
-        return version
 
 
 def read_wheel(where: str, row: object) -> Wheel:

@@ -20,8 +20,9 @@ from elfkiln.io.child import ChildStopped, run_child
 from elfkiln.io.complaint import complaint
 from elfkiln.io.files import storage_refusal
 from elfkiln.store.blobs import Store
+from elfkiln.targets.given_wheels import WheelName
 from elfkiln.targets.npu2.download import fetch
-from elfkiln.targets.npu2.pin import Wheel, WheelName
+from elfkiln.targets.npu2.pin import Wheel
 from elfkiln.targets.npu2.tool_run import limits_of
 
 Note = Callable[[str], None]

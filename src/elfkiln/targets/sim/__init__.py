@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,7 @@ from elfkiln.targets.target import Look, ToolchainState
 
 if TYPE_CHECKING:
     from elfkiln.targets.elf_bytes import VolatileField
+    from elfkiln.targets.given_wheels import CandidateLock
     from elfkiln.targets.sim.sim_builder import SimBuilder
     from elfkiln.targets.sim.sim_elf import SimElf, SimElfInfo
 
@@ -94,6 +95,24 @@ class SimTarget:
         if not found.usable:
             raise Refused(found.reason)
         return found
+
+    def candidate(self, lock_file: Path, wheels: Sequence[Path], assembler: Path | None = None) -> CandidateLock:  # noqa: ARG002
+        """Return the lock with another ziglang or xdsl."""
+        from elfkiln.targets.sim.sim_candidate import sim_candidate
+
+        return sim_candidate(lock_file, wheels)
+
+    def trial_builder(
+        self,
+        project: Project,
+        pin: TargetPin,
+        wheels: Sequence[Path],
+        note: Callable[[str], None],
+    ) -> SimBuilder:
+        """Return a builder that compiles with the zig of the given wheel, unpacked in the project."""
+        from elfkiln.targets.sim.sim_candidate import trial_builder
+
+        return trial_builder(project, pin, wheels, note)
 
     def mirror(self, project: Project, pin: TargetPin, wheels: Path | None, note: Callable[[str], None]) -> None:  # noqa: ARG002
         """Refuse: its packages are those of requirements.txt."""

@@ -11,7 +11,7 @@ from elfkiln.io.canonical import sha256_hex
 from elfkiln.project import Project
 from elfkiln.store.recipe import make_recipe
 from elfkiln.store.toolchain_lock import TargetPin
-from elfkiln.targets.sim.zig_toolchain import SimToolchain, Stamps, hashed_programs, trust_hashed
+from elfkiln.targets.sim.zig_toolchain import Installed, SimToolchain, Stamps, hashed_programs, trust_hashed
 from elfkiln.targets.target import Built, Inputs, OpenedElf, RemoteAnswer, RemoteSpec, Say, Sources, silent
 
 if TYPE_CHECKING:
@@ -27,18 +27,22 @@ class SimBuilder:
 
     own_processes = True
 
-    def __init__(self, project: Project, pin: TargetPin) -> None:
-        """Take the pin and check that the zig and the CPU that would be used fit it; `Refused` if not."""
+    def __init__(self, project: Project, pin: TargetPin, installed: Installed | None = None) -> None:
+        """Take the pin and check that the zig and the CPU that would be used fit it; `Refused` if not.
+
+        `installed` are the packages to use in place of this Python's own.
+        """
         self.project = project
         self.pin = pin
-        self.toolchain = SimToolchain.from_pin(pin)
-        self.toolchain.check_versions()
+        self.installed = installed
+        self.toolchain = SimToolchain.from_pin(pin, installed)
+        self.toolchain.check_versions(installed=installed)
         self.remote: RemoteBuild | None = None
 
     def __reduce__(self) -> tuple[object, ...]:
         """Another process need not hash zig again, and makes its own connection to a remote."""
         spec = None if self.remote is None else self.remote.spec
-        return _arrived, (self.project, self.pin, hashed_programs(), spec)
+        return _arrived, (self.project, self.pin, hashed_programs(), spec, self.installed)
 
     def use_remote(self, spec: RemoteSpec) -> None:
         """Compile through a remote from now on."""
@@ -62,11 +66,11 @@ class SimBuilder:
 
     def prepare(self) -> None:
         """Check the bytes of zig."""
-        self.toolchain.check()
+        self.toolchain.check(installed=self.installed)
 
     def checked_toolchain(self) -> SimToolchain:
         """Return the toolchain after checking the bytes of the zig that would run; `Refused` if they are others."""
-        self.toolchain.check()
+        self.toolchain.check(installed=self.installed)
         return self.toolchain
 
     def sources(self, generator: RenderedGenerator) -> Sources:
@@ -136,9 +140,11 @@ class SimBuilder:
         return read_sim_elf(elf)
 
 
-def _arrived(project: Project, pin: TargetPin, stamps: Stamps, spec: RemoteSpec | None) -> SimBuilder:
+def _arrived(
+    project: Project, pin: TargetPin, stamps: Stamps, spec: RemoteSpec | None, installed: Installed | None
+) -> SimBuilder:
     trust_hashed(stamps)
-    builder = SimBuilder(project, pin)
+    builder = SimBuilder(project, pin, installed)
     if spec is not None:
         builder.use_remote(spec)
     return builder

@@ -72,10 +72,11 @@ class SimToolchain:
     zig: Path
 
     @classmethod
-    def from_pin(cls, pin: TargetPin) -> SimToolchain:
+    def from_pin(cls, pin: TargetPin, installed: Installed | None = None) -> SimToolchain:
         """Read the section of toolchain.lock; raises `Refused` naming the field that is absent or of a wrong type.
 
-        `zig` is the program that would run; whether it is the locked one is for `check` to say.
+        `zig` is the program that would run, of `installed` or of this Python; whether it is the locked one is for
+        `check` to say.
         """
         table = pin.table
         common = _words(pin.name, table, "flags.common")
@@ -91,7 +92,7 @@ class SimToolchain:
             microkernel_flags=(*common, *target, *_words(pin.name, table, "flags.microkernel")),
             link_flags=_words(pin.name, table, "flags.link"),
             digest=pin.digest,
-            zig=installed_packages().zig or Path("zig"),
+            zig=(installed_packages() if installed is None else installed).zig or Path("zig"),
         )
 
     def describe(self) -> str:
