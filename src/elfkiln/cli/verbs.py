@@ -439,7 +439,7 @@ VERBS: dict[str, Verb] = {
             keys=TARGET
             | ROOT
             | {
-                "wheels": "install, mirror: a folder of wheels, to do without a network; bump: wheels or a folder, of one target",
+                "wheels": "install, mirror: a folder of wheels, to do without a network; bump: files, or a folder",
                 "aiebu-asm": "bump: this machine's program of that name, which no wheel holds, to pin",
                 "out": "bump: the file the candidate lock is written to",
             },
