@@ -190,6 +190,8 @@ exec {installed_packages().zig} "${{words[@]}}"
     project = keep_rows(copy_kiln(sim_kiln, tmp_path / "project"), "D")
     wheel = zig_wheel(tmp_path / "new", program=script.encode())
     before = project.registry_file.read_bytes(), project.lock_file.read_bytes()
+    killed = project.work / "build-0123456789abcdef" / "out" / "candidate-zig"
+    killed.mkdir(parents=True)
     blobs = {path for path, _, _ in os.walk(project.store)}
     words = [f"root={project.root}", f"wheels={wheel}", f"out={tmp_path / 'c.lock'}", "--build"]
     assert main(["toolchain", "bump", *words, "--json"]) == 0
@@ -208,3 +210,20 @@ exec {installed_packages().zig} "${{words[@]}}"
     assert (project.registry_file.read_bytes(), project.lock_file.read_bytes()) == before
     assert {path for path, _, _ in os.walk(project.store)} == blobs
     assert not list(project.out.rglob("candidate-zig"))
+
+
+def test_a_bump_of_npu2_installs_the_candidate_from_the_folder_given(project, tmp_path, monkeypatch, capsys):
+    installed = []
+
+    def install(there, pin, *, wheels, note):  # noqa: ARG001 as it is called
+        installed.append((there.root != project.root, pin.digest, wheels))
+        raise Refused("the stand-in installs nothing")
+
+    monkeypatch.setattr("elfkiln.targets.npu2.install_toolchain.install", install)
+    new, out = tmp_path / "new", tmp_path / "c.lock"
+    file = make_wheel(new, "aiofiles", "26.0", {"a.py": ""}).path
+    for given, folder in ((new, new), (file, None)):
+        words = [f"root={project.root}", f"wheels={given}", f"out={out}", "--build", "--overwrite"]
+        assert main(["toolchain", "bump", *words]) == 2
+        assert "the stand-in installs nothing" in capsys.readouterr().err
+        assert installed.pop() == (True, read_lock(out).target("npu2").digest, folder)

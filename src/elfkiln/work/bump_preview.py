@@ -10,7 +10,7 @@ from typing import Any
 
 from elfkiln.errors import refusal
 from elfkiln.io.files import storage_refusal
-from elfkiln.io.workspace import private_folder
+from elfkiln.io.workspace import private_folder, sweep
 from elfkiln.models.catalogue import every_requirement
 from elfkiln.models.requirement import RequirementSet
 from elfkiln.project import LOCK_FILE, PLANS, Project
@@ -89,6 +89,8 @@ def preview(
     registered = load_registry(project.registry_file).entries(target)
     if not registered:
         raise refusal("toolchain bump --build", expected=f"names registered for {target}", found="none")
+    # A preview that was killed leaves an unpacked compiler.
+    sweep(project.work)
     with private_folder(project.work) as folder:
         trial = _trial(project, folder, candidate)
         report = build_elfs(trial, builder_of(trial), _asked(project, registered), progress=progress)
