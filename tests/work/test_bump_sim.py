@@ -12,6 +12,7 @@ import zipfile
 import pytest
 
 from elfkiln.cli import main
+from elfkiln.cli.json_forms import FORMS, misfit
 from elfkiln.errors import Refused
 from elfkiln.store.registry import Entry, load_registry, register
 from elfkiln.store.toolchain_lock import read_lock
@@ -91,6 +92,7 @@ def test_another_xdsl_is_previewed_and_not_built_with(project, tmp_path, capsys)
     words = ["toolchain", "bump", f"root={project.root}", f"wheels={wheel}", f"out={out}"]
     assert main([*words, "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
+    assert misfit(report, FORMS["toolchain"][-1]) is None
     assert (report["target"], report["names"], report["why"]) == ("sim", [], None)
     assert report["changes"] == [{"name": "xdsl", "before": "xdsl-0.75.0-py3-none-any.whl", "after": wheel.name}]
     assert any("a recipe holds the C that is printed, not xdsl" in note for note in report["notes"])
@@ -195,7 +197,9 @@ exec {installed_packages().zig} "${{words[@]}}"
     blobs = {path for path, _, _ in os.walk(project.store)}
     words = [f"root={project.root}", f"wheels={wheel}", f"out={tmp_path / 'c.lock'}", "--build"]
     assert main(["toolchain", "bump", *words, "--json"]) == 0
-    report = {one["name"]: one for one in json.loads(capsys.readouterr().out)["preview"]}
+    answer = json.loads(capsys.readouterr().out)
+    assert misfit(answer, FORMS["toolchain"][-1]) is None
+    report = {one["name"]: one for one in answer["preview"]}
     registered = load_registry(project.registry_file).entries("sim")
     assert report.keys() == registered.keys()
     built = {name: one for name, one in report.items() if "_D_" in name}
