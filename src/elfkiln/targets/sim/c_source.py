@@ -210,23 +210,20 @@ class _Printer:
     def pools(self) -> Iterable[str]:
         offset = slots = 0
         rows = []
-        # The first pool with slots of a size keeps the blocks of that size that no slot uses.
-        peers: dict[int, int] = {}
         for pool in self.machine.pools:
             if pool.initial:
                 yield _contents(f"pool_contents_{pool.number}", b"".join(pool.initial))
             slot = -(-pool.object_bytes // SLOT_BYTES) * SLOT_BYTES
-            rows.append(self.pool(pool, slot, offset, slots, peers.setdefault(slot, pool.number)))
+            rows.append(self.pool(pool, slot, offset, slots))
             offset += pool.depth * slot
             slots += pool.depth
         yield f"static uint8_t objects[{offset or SLOT_BYTES}] __attribute__((aligned({SLOT_BYTES})));"
         yield f"static uint8_t filled[{slots or 1}];"
         yield f"static sim_place places[{slots or 1}];"
         yield f"static sim_block blocks[{slots or 1}];"
-        yield f"static sim_pool pools[{len(rows) or 1}];"
         yield from _table("static sim_pool pools", rows)
 
-    def pool(self, pool: Pool, slot: int, offset: int, first: int, peer: int) -> str:
+    def pool(self, pool: Pool, slot: int, offset: int, first: int) -> str:
         # The clocks of slots are the last: one a slot for when it was given (filled), then as many for when it was
         # freed. `first` is the number of the pool's first slot among those of all pools.
         clock = self.clock_count - 2 * self.slots + first
@@ -234,7 +231,7 @@ class _Printer:
         return (
             f"    {{{_text(pool.name)}, {_text(str(pool.tile))}, objects + {offset}, filled + {first}, {pool.depth}, "
             f"{pool.object_bytes}, {slot}, {_agent(pool.writer)}, {_agent(pool.reader)}, 0, 0, 0, 0, "
-            f"{slots}, places + {first}, blocks + {first}, &pools[{peer}]{self.pool_more(pool)}}},"
+            f"{slots}{self.pool_more(pool)}}},"
         )
 
     def pool_more(self, pool: Pool) -> str:
@@ -345,6 +342,7 @@ class _Printer:
             yield from _table(f"static sim_end sinks_{number}", sinks)
             rows.append(self.stream(number, stream, part if stream_has_part(stream) else 0))
         yield from _table("static sim_stream streams", rows)
+        yield f"static sim_rows rows[{len(rows) or 1}];"
 
     def stream(self, number: int, stream: Stream, part: int) -> str:
         clock = self.ticks(1 + len(self.machine.cores) + number)
@@ -390,6 +388,7 @@ class _Printer:
             ("sequence", len(machine.sequences)),
         ):
             yield f"    .{name}s = {name}s, .{name}_count = {count},"
+        yield "    .places = places, .blocks = blocks, .rows = rows,"
         yield "    .kernels = kernels, .shim_tasks = shim_tasks, .task_states = task_states, .written = written,"
         yield "    .ticks = ticks, .tick_bytes = sizeof ticks, .slot_versions = slot_versions,"
         yield "    .slot_version_bytes = sizeof slot_versions, .task_ticks = task_ticks,"

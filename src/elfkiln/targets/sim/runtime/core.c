@@ -69,15 +69,15 @@ bool sim_acquire(sim_core *core, uint32_t step) {
         if (pool->writer_gave - pool->reader_took < more)
             return waits(core, SIM_WAITS_POOL, s->index);
         for (uint64_t i = 0; i < more; ++i)
-            slot_take(&core->clock, &pool->given, (pool->reader_took + i) % pool->depth);
+            slot_take(&core->clock, &pool->given, slot_of(pool, pool->reader_took + i));
         pool->reader_took += more;
     } else {
         if (pool->depth - (pool->writer_took - pool->reader_gave) < more)
             return waits(core, SIM_WAITS_POOL, s->index);
         for (uint64_t i = 0; i < more; ++i) {
-            pool->filled[(pool->writer_took + i) % pool->depth] = 0;
+            pool->filled[slot_of(pool, pool->writer_took + i)] = 0;
             place_fresh(pool, place_of(pool, pool->writer_took + i));
-            slot_take(&core->clock, &pool->freed, (pool->writer_took + i) % pool->depth);
+            slot_take(&core->clock, &pool->freed, slot_of(pool, pool->writer_took + i));
         }
         pool->writer_took += more;
         if (!have)
@@ -101,20 +101,20 @@ bool sim_release(sim_core *core, uint32_t step) {
     }
     if (port->consume) {
         for (uint64_t i = 0; i < s->count; ++i)
-            slot_give(&core->clock, &pool->freed, (pool->reader_gave + i) % pool->depth);
+            slot_give(&core->clock, &pool->freed, slot_of(pool, pool->reader_gave + i));
         pool->reader_gave += s->count;
         core->consumed += s->count;
         wake(pool->writer);
         return true;
     }
     for (uint64_t i = 0; i < s->count; ++i)
-        if (!pool->filled[(pool->writer_gave + i) % pool->depth]) {
+        if (!pool->filled[slot_of(pool, pool->writer_gave + i)]) {
             if (fail_core(core, CODE_ACCESS))
                 text_string("nothing wrote the object");
             return false;
         }
     for (uint64_t i = 0; i < s->count; ++i)
-        slot_give(&core->clock, &pool->given, (pool->writer_gave + i) % pool->depth);
+        slot_give(&core->clock, &pool->given, slot_of(pool, pool->writer_gave + i));
     pool->writer_gave += s->count;
     port->consumed = core->consumed;
     wake(pool->reader);
@@ -252,7 +252,7 @@ static sim_place *object_of(const sim_core *core, const sim_argument *argument, 
     uint64_t object = core->acquired[argument->number].first + argument->index;
     if (object < oldest_held(port) || object >= oldest_held(port) + held(port))
         return NULL;
-    uint64_t slot = object % pool->depth;
+    uint64_t slot = slot_of(pool, object);
     *filled = &pool->filled[slot];
     return &pool->places[slot];
 }
@@ -281,7 +281,7 @@ static void text_argument(const sim_core *core, const sim_statement *s, uint32_t
 enum { CALLS_CHECKED = 4 };
 
 /* Fails when a kernel has changed an object that it declares to read only; `before` is the object as it was. */
-static bool check_unchanged(const sim_core *core, uint32_t number, const uint8_t *before, uint64_t bytes) {
+static __attribute__((noinline)) bool check_unchanged(const sim_core *core, uint32_t number, const uint8_t *before, uint64_t bytes) {
     const uint8_t *after = core->pointers[number];
     for (uint64_t i = 0; i < bytes; ++i)
         if (before[i] != after[i]) {

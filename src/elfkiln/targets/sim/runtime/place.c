@@ -8,20 +8,32 @@
 enum { OBJECT_ALIGNMENT = 64 };
 
 static sim_place *place_of(const sim_pool *pool, uint64_t object) {
-    return &pool->places[object % pool->depth];
+    return &pool->places[slot_of(pool, object)];
 }
 
-/* Gives every slot its first block. */
+/* The first pool with slots of the size of pool `number`'s. */
+static sim_pool *first_of_size(uint32_t number) {
+    uint32_t first = 0;
+    while (DESIGN->pools[first].slot_bytes != DESIGN->pools[number].slot_bytes)
+        ++first;
+    return &DESIGN->pools[first];
+}
+
+/* Gives every slot its first block; places and blocks are numbered as the slots are, pool by pool. */
 static void reset_places(void) {
+    uint32_t first = 0;
     for (uint32_t i = 0; i < DESIGN->pool_count; ++i) {
         sim_pool *pool = &DESIGN->pools[i];
+        pool->places = DESIGN->places + first;
+        pool->peer = first_of_size(i);
         pool->unused = NULL;
         pool->fixed = false;
         for (uint32_t j = 0; j < pool->depth; ++j) {
-            sim_block *block = &pool->blocks[j];
+            sim_block *block = &DESIGN->blocks[first + j];
             *block = (sim_block){pool->objects + (uint64_t)j * pool->slot_bytes, NULL, 1};
             pool->places[j] = (sim_place){block->bytes, block, 0, 0};
         }
+        first += pool->depth;
     }
 }
 
@@ -60,15 +72,18 @@ static void place_share(const sim_pool *pool, sim_place *place, sim_place with) 
 }
 
 /* Gives a slot a copy of its object that it alone has. */
-static void place_own(const sim_pool *pool, sim_place *place) {
-    if (place_alone(place))
-        return;
+static __attribute__((noinline)) void place_copy(const sim_pool *pool, sim_place *place) {
     const sim_place old = *place;
     place_fresh(pool, place);
     if (!old.run)
         copy_bytes(place->bytes, old.bytes, pool->object_bytes);
     else
         copy_runs(place->bytes, (int64_t)old.run, old.bytes, old.stride, old.run, pool->object_bytes / old.run);
+}
+
+static void place_own(const sim_pool *pool, sim_place *place) {
+    if (!place_alone(place))
+        place_copy(pool, place);
 }
 
 /*

@@ -99,15 +99,15 @@ typedef struct sim_pool {
     uint64_t reader_gave;
     sim_slots given;
     sim_slots freed;
-    sim_place *places;
-    sim_block *blocks;
-    struct sim_pool *peer;
 #ifdef SIM_MORE
     /* Objects that are full from load_pdi on, with what they hold, and how many the reader takes once and keeps. */
     const uint8_t *contents;
     uint32_t initial;
     uint32_t kept;
 #endif
+    /* Set when the array is loaded. */
+    sim_place *places;
+    struct sim_pool *peer;
     sim_block *unused;
     bool fixed;
 } sim_pool;
@@ -139,11 +139,6 @@ typedef struct {
     /* Of a sink: whether its object has a place by now, and whether that is one that holds the bytes already. */
     bool placed;
     bool shared;
-    /* Of a source: its pattern over an object whose bytes are rows in the host's memory, and over rows so far apart. */
-    sim_pattern over_rows;
-    const sim_pattern *rows_of;
-    uint64_t rows_run;
-    int64_t rows_stride;
 #ifdef SIM_MORE
     /* How many objects a bounded chain of descriptors moves before it stops (0: no end), and how many it began. */
     uint64_t most;
@@ -152,6 +147,14 @@ typedef struct {
 } sim_end;
 
 enum sim_wait { SIM_RUNS, SIM_WAITS_SOURCE, SIM_WAITS_SINK, SIM_WAITS_POOL, SIM_WAITS_LOCK, SIM_ENDED };
+
+/* The pattern of a stream's source, `of`, over an object that is rows of the host's memory, so long and so far apart. */
+typedef struct {
+    sim_pattern over;
+    const sim_pattern *of;
+    uint64_t run;
+    int64_t stride;
+} sim_rows;
 
 /* A FIFO's stream: one source, every sink gets the same bytes. `repeat` is how often each source object is sent. */
 typedef struct {
@@ -366,8 +369,11 @@ typedef struct {
     uint16_t core_count;
     sim_stream *streams;
     uint16_t stream_count;
+    sim_rows *rows;
     sim_pool *pools;
     uint16_t pool_count;
+    sim_place *places;
+    sim_block *blocks;
     sim_buffer *buffers;
     uint16_t buffer_count;
     sim_lock *locks;

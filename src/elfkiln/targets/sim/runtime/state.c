@@ -36,6 +36,12 @@ static struct {
 
 #define DESIGN (&sim_design)
 
+/* The slot of an object. Depths are powers of two most often, and a division is the dearest step of an acquire. */
+static inline uint64_t slot_of(const sim_pool *pool, uint64_t object) {
+    uint64_t last = pool->depth - 1;
+    return pool->depth & last ? object % pool->depth : object & last;
+}
+
 static uint32_t agent_count(void) {
     return (uint32_t)DESIGN->core_count + DESIGN->stream_count;
 }

@@ -31,26 +31,31 @@ static void open_task(sim_stream *stream, sim_end *end) {
     end->open = true;
 }
 
-/* Whether an end's pattern can be taken over an object that is rows in the host's memory; `over_rows` is it then. */
-static bool follow_rows(sim_end *end, const sim_pattern *pattern, const sim_place *place) {
-    if (end->rows_of == pattern && end->rows_run == place->run && end->rows_stride == place->stride)
-        return true;
-    end->rows_of = NULL;
-    if (!pattern_over_rows(&end->over_rows, pattern, place->run, place->stride))
-        return false;
-    end->rows_of = pattern;
-    end->rows_run = place->run;
-    end->rows_stride = place->stride;
-    return true;
+/*
+ * A stream's pattern over an object that is rows in the host's memory, or NULL when there is none. The last one is kept:
+ * a task's objects have rows alike.
+ */
+static const sim_pattern *follow_rows(const sim_stream *stream, const sim_pattern *pattern, const sim_place *place) {
+    sim_rows *rows = &DESIGN->rows[stream - DESIGN->streams];
+    if (rows->of == pattern && rows->run == place->run && rows->stride == place->stride)
+        return &rows->over;
+    rows->of = NULL;
+    if (!pattern_over_rows(&rows->over, pattern, place->run, place->stride))
+        return NULL;
+    rows->of = pattern;
+    rows->run = place->run;
+    rows->stride = place->stride;
+    return &rows->over;
 }
 
-static void open_object(sim_end *end, uint64_t object) {
+static void open_object(const sim_stream *stream, sim_end *end, uint64_t object) {
     const sim_segment *segment = &end->segments[end->segment];
     const sim_pattern *pattern = &segment->pattern;
     sim_place *place = place_of(segment->pool, object);
     if (place->run) {
-        if (follow_rows(end, pattern, place))
-            pattern = &end->over_rows;
+        const sim_pattern *over = follow_rows(stream, pattern, place);
+        if (over)
+            pattern = over;
         else
             place_own(segment->pool, place);
     }
@@ -106,8 +111,8 @@ static void open_source(sim_stream *stream) {
 #ifdef SIM_MORE
     ++end->begun;
 #endif
-    slot_take(&stream->clock, &pool->given, pool->reader_took % pool->depth);
-    open_object(end, pool->reader_took++);
+    slot_take(&stream->clock, &pool->given, slot_of(pool, pool->reader_took));
+    open_object(stream, end, pool->reader_took++);
 }
 
 static void open_sink(sim_stream *stream, sim_end *end) {
@@ -119,8 +124,8 @@ static void open_sink(sim_stream *stream, sim_end *end) {
 #ifdef SIM_MORE
     ++end->begun;
 #endif
-    slot_take(&stream->clock, &pool->freed, pool->writer_took % pool->depth);
-    pool->filled[pool->writer_took % pool->depth] = 0;
+    slot_take(&stream->clock, &pool->freed, slot_of(pool, pool->writer_took));
+    pool->filled[slot_of(pool, pool->writer_took)] = 0;
     ++pool->writer_took;
     open_room(end);
 }
@@ -146,12 +151,12 @@ static void close_source(sim_stream *stream) {
     sim_end *end = &stream->source;
     sim_pool *pool = end_pool(end);
     if (++end->repeated < stream->repeat) {
-        open_object(end, pool->reader_took - 1);
+        open_object(stream, end, pool->reader_took - 1);
         return;
     }
     end->repeated = 0;
     end->open = false;
-    slot_give(&stream->clock, &pool->freed, pool->reader_gave % pool->depth);
+    slot_give(&stream->clock, &pool->freed, slot_of(pool, pool->reader_gave));
     ++pool->reader_gave;
     wake(pool->writer);
     next_segment(end);
@@ -163,8 +168,8 @@ static void close_sink(sim_stream *stream, sim_end *end) {
         return;
     }
     sim_pool *pool = end_pool(end);
-    slot_give(&stream->clock, &pool->given, pool->writer_gave % pool->depth);
-    pool->filled[pool->writer_gave % pool->depth] = 1;
+    slot_give(&stream->clock, &pool->given, slot_of(pool, pool->writer_gave));
+    pool->filled[slot_of(pool, pool->writer_gave)] = 1;
     ++pool->writer_gave;
     end->open = false;
     wake(pool->reader);
@@ -216,7 +221,7 @@ static void prefetch_rows(sim_place place, uint64_t bytes) {
             __builtin_prefetch(place.bytes + at, 0, 2);
 }
 
-static void share(sim_end *sink, sim_place with) {
+static __attribute__((noinline)) void share(sim_end *sink, sim_place with) {
     if (with.run)
         prefetch_rows(with, end_pool(sink)->object_bytes);
     place_share(end_pool(sink), sink_place(sink), with);
@@ -263,7 +268,7 @@ static bool may_share(const sim_pool *pool, sim_place with, const sim_pool *owne
 }
 
 /* Gives each sink's object a place. Returns how many of the sinks do not have the next `count` bytes by that. */
-static uint32_t place_sinks(sim_stream *stream, uint64_t count) {
+static __attribute__((noinline)) uint32_t place_sinks(sim_stream *stream, uint64_t count) {
     sim_end *source = &stream->source, *lead = NULL;
     sim_place view = {0};
     bool viewed = false;
@@ -307,7 +312,7 @@ static void skip_view(sim_cursor *cursor, uint64_t count) {
 }
 
 /* Moves `count` bytes, which no end's current object or task exceeds. */
-static bool move_bytes(sim_stream *stream, uint64_t count) {
+static __attribute__((noinline)) bool move_bytes(sim_stream *stream, uint64_t count) {
     sim_end *source = &stream->source;
     if (!source->count && !check_access(stream, source, count, false))
         return false;

@@ -58,7 +58,7 @@ static inline uint64_t cursor_runs(sim_cursor *cursor, uint64_t most, int64_t *s
 }
 
 /* Copies `count` runs of `run` bytes; both sides step by their own stride. */
-static inline void copy_runs(uint8_t *to, int64_t to_stride, const uint8_t *from, int64_t from_stride, uint64_t run_bytes,
+static __attribute__((noinline)) void copy_runs(uint8_t *to, int64_t to_stride, const uint8_t *from, int64_t from_stride, uint64_t run_bytes,
                              uint64_t count) {
 #define RUNS_OF(n)                                                                                                     \
     case n:                                                                                                            \
@@ -132,7 +132,7 @@ static uint64_t gather_matrix(uint8_t *to, sim_cursor *cursor, uint64_t count) {
     return columns * rows * 8;
 }
 
-static void gather(uint8_t *to, sim_cursor *cursor, uint64_t count) {
+static __attribute__((noinline)) void gather(uint8_t *to, sim_cursor *cursor, uint64_t count) {
     uint64_t run_bytes = cursor->pattern->run;
     while (count) {
         uint64_t fast = gather_matrix(to, cursor, count);
@@ -158,7 +158,7 @@ static void gather(uint8_t *to, sim_cursor *cursor, uint64_t count) {
     }
 }
 
-static void scatter(sim_cursor *cursor, const uint8_t *from, uint64_t count) {
+static __attribute__((noinline)) void scatter(sim_cursor *cursor, const uint8_t *from, uint64_t count) {
     uint64_t run_bytes = cursor->pattern->run;
     while (count) {
         if (!cursor->in_run && cursor->pattern->dims && count >= run_bytes) {
