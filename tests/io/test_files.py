@@ -140,7 +140,7 @@ def test_files_written_together_are_on_the_disk_before_they_have_their_names_and
 
 @pytest.mark.parametrize("threads", [True, False])
 def test_a_file_that_cannot_be_written_ends_the_others_and_what_has_its_name_is_whole(tmp_path, monkeypatch, threads):
-    bodies = {f"{number:03}": bytes([number]) * 1_000 for number in range(100)}
+    bodies = {f"{number:03}": bytes([number]) * 2_000 for number in range(100)}
     calls = itertools.count()
 
     def full(_descriptor):

@@ -23,6 +23,8 @@ PART = ".part-"
 _LEAST_FREE_BYTES = 1 << 20
 _AT_ONCE = 4
 """Files that are written at once; of more the disk has no use."""
+_WORTH_THREADS = 1 << 17
+"""Bytes from which on that is faster: with less, starting threads takes as long as what they save."""
 
 
 def sync_folder(folder: Path) -> None:
@@ -84,8 +86,8 @@ def writing_atomic(
 def write_together(folder: Path, files: Mapping[str, bytes], *, scratch: Path, mode: int = 0o644) -> None:
     """Write files of one folder, each as `write_atomic` does, and make their names durable with one fsync at the end.
 
-    Some are written at once: a file system brings what waits for it to the disk together, so that several fsyncs take
-    little more time than one. Raises what the first that failed raised, after all that were begun have ended; files
+    Of many bytes some files are written at once: a file system brings what waits for it to the disk together, so that
+    several fsyncs take little more time than one. Raises what the first that failed raised, after all that were begun have ended; files
     that were not begun are then not written. On return everything is durable, and no thread of ours is left.
     """
     rest = iter(files.items())
@@ -104,7 +106,8 @@ def write_together(folder: Path, files: Mapping[str, bytes], *, scratch: Path, m
     threads: list[threading.Thread] = []
     try:
         with contextlib.suppress(RuntimeError):  # where there can be no more threads, this one does what is left
-            for _ in range(min(_AT_ONCE, len(files)) - 1):
+            at_once = _AT_ONCE if sum(map(len, files.values())) >= _WORTH_THREADS else 1
+            for _ in range(min(at_once, len(files)) - 1):
                 thread = threading.Thread(target=work)
                 thread.start()
                 threads.append(thread)
