@@ -189,10 +189,9 @@ def site(scratch: Path) -> Iterator[Row]:
         "    os.makedirs(os.path.dirname(path), exist_ok=True)\n"
         "    open(path, 'wb').write(data)\n"
     )
-    pages = sum(name.suffix == ".html" for name in files)
     yield paired(
         "site",
-        f"elfkiln site of the checkout, {pages} pages",
+        "elfkiln site of the checkout",
         "python writing its files",
         _command(words, PROJECT.root),
         _command([PYTHON, "-c", program, str(scratch / "files.pickle"), str(copied)], scratch),

@@ -87,8 +87,9 @@ def write_together(folder: Path, files: Mapping[str, bytes], *, scratch: Path, m
     """Write files of one folder, each as `write_atomic` does, and make their names durable with one fsync at the end.
 
     Of many bytes some files are written at once: a file system brings what waits for it to the disk together, so that
-    several fsyncs take little more time than one. Raises what the first that failed raised, after all that were begun have ended; files
-    that were not begun are then not written. On return everything is durable, and no thread of ours is left.
+    several fsyncs take little more time than one. Raises what the first that failed raised, after all that were begun
+    have ended; files that were not begun are then not written. On return everything is durable, and no thread of ours
+    is left.
     """
     rest = iter(files.items())
     failures: list[BaseException] = []
