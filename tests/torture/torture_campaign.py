@@ -459,7 +459,9 @@ def _served_apart():
             theirs.recv()
 
     process = context.Process(target=serve)
-    process.start()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        process.start()
     try:
         yield ours.recv()
     finally:
