@@ -8,10 +8,9 @@ import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from filelock import FileLock
-
 from elfkiln.store.toolchain_lock import read_lock
 from elfkiln.targets.sim.zig_toolchain import SimToolchain
+from once import once
 from projects import CHECKOUT, SUPPORT
 
 CLIENT = CHECKOUT / "client"
@@ -63,13 +62,14 @@ class Programs:
     def build(self, source, *flags, cxx=False):
         """Compile one file and return the program, linked with nothing: no C++ library either."""
         program = self.root / "-".join([source.stem, "cxx" if cxx else "c", *flags]).replace("/", "_")
-        with FileLock(f"{program}.lock"):
-            if not program.exists():
-                made = self.compile(source, self.root / f"{program.name}.o", *flags, cxx=cxx)
-                code, said = self.run_zig("cc", *ANY_MACHINE, *LINK, made, "-o", f"{program}.part")
-                assert code == 0, said
-                os.replace(f"{program}.part", program)
-        return program
+
+        def make() -> None:
+            made = self.compile(source, self.root / f"{program.name}.o", *flags, cxx=cxx)
+            code, said = self.run_zig("cc", *ANY_MACHINE, *LINK, made, "-o", f"{program}.part")
+            assert code == 0, said
+            os.replace(f"{program}.part", program)
+
+        return once(program, make)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import subprocess
@@ -18,6 +17,7 @@ from elfkiln.design.model import Call, Design, Loop, MemRef, Sequence, Statement
 from elfkiln.design.patterns import fills
 from elfkiln.families.family import KernelObject
 from elfkiln.io.files import write_atomic
+from once import once
 
 FOLDER = Path(__file__).resolve().parents[1] / "examples" / "small-designs"
 FACTS = json.loads((FOLDER / "facts.json").read_text())
@@ -32,11 +32,7 @@ def printed(folder: Path) -> dict[str, dict[str, str]]:
     It is kept in a folder that processes may share, for the other ones.
     """
     kept = folder / "small-designs.json"
-    with open(folder / "small-designs.lock", "wb") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not kept.exists():
-            write_atomic(kept, _print_all())
-    return json.loads(kept.read_bytes())
+    return json.loads(once(kept, lambda: write_atomic(kept, _print_all())).read_bytes())
 
 
 def _print_all() -> bytes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 from pathlib import Path
@@ -11,6 +10,7 @@ from elfkiln.models.catalogue import model_requirements
 from elfkiln.project import Project
 from elfkiln.store.toolchain_lock import read_lock
 from elfkiln.work.build import build_elfs
+from once import once
 from projects import TINY_NAMES, TINY_RECIPES, StandInBuilder, make_project
 
 LEAN_NAMES, LEAN_RECIPES = 4, 2
@@ -27,14 +27,15 @@ def sim_built_kiln(folder: Path) -> Project:
     """Return the project below a folder that processes share whose model `tiny` the real tools built for target sim."""
     from elfkiln.targets.table import builder_for
 
-    project = Project(folder / "sim-kiln" / "project")
-    with open(folder / "sim-kiln.lock", "wb") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (folder / "sim-kiln.done").exists():
-            make_project(project.root)
-            report = build_elfs(project, builder_for(project, "sim"), [model_requirements(project, "tiny")])
-            assert (report.exit_code, report.names, report.recipes) == (0, TINY_NAMES, TINY_RECIPES)
-            (folder / "sim-kiln.done").touch()
+    project, done = Project(folder / "sim-kiln" / "project"), folder / "sim-kiln.done"
+
+    def make() -> None:
+        make_project(project.root)
+        report = build_elfs(project, builder_for(project, "sim"), [model_requirements(project, "tiny")])
+        assert (report.exit_code, report.names, report.recipes) == (0, TINY_NAMES, TINY_RECIPES)
+        done.touch()
+
+    once(done, make)
     return project
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ from elfkiln.targets.sim.make_elf import build_design, build_sim_elf
 from elfkiln.targets.sim.sim_elf import SimElf
 from elfkiln.targets.sim.zig_toolchain import SimToolchain
 from kernel_library import build_kernel_library
+from once import once
 from projects import CHECKOUT, OBJECTS, SUPPORT
 
 IRON = CHECKOUT / "tests" / "examples" / "iron"
@@ -57,18 +57,18 @@ class Simulator:
 
     @classmethod
     def below(cls, root: Path) -> Simulator:
+        def make() -> None:
+            copied = root / "copied"
+            shutil.copytree(CHECKOUT / "kernels", copied)
+            for path in (SUPPORT / "kernels").glob("*.cc"):
+                shutil.copy(path, copied)
+            OBJECTS.mkdir(parents=True, exist_ok=True)
+            (root / "cache").mkdir()
+            (root / "cache" / "objects").symlink_to(OBJECTS)
+            copied.rename(root / "kernels")
+
         root.mkdir(exist_ok=True)
-        with open(root / "kernels.lock", "wb") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if not (root / "kernels").exists():
-                copied = root / "copied"
-                shutil.copytree(CHECKOUT / "kernels", copied)
-                for path in (SUPPORT / "kernels").glob("*.cc"):
-                    shutil.copy(path, copied)
-                OBJECTS.mkdir(parents=True, exist_ok=True)
-                (root / "cache").mkdir()
-                (root / "cache" / "objects").symlink_to(OBJECTS)
-                copied.rename(root / "kernels")
+        once(root / "kernels", make)
         return cls(root, SimToolchain.from_pin(read_lock(CHECKOUT / "toolchain.lock").target("sim")))
 
     def folder(self) -> Path:

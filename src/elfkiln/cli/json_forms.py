@@ -133,6 +133,16 @@ _ON_DEVICE: Form = {
     ],
 }
 
+_ATTESTATION: dict[str, Form] = {
+    "manifest": "sha256",
+    "predicate_type": "text",
+    "result": "text|null",
+    "signatures": "count",
+    # What the certificate of a sigstore bundle says; a policy says whether it counts.
+    "identity": "text|null",
+    "issuer": "text|null",
+}
+
 FORMS: dict[str, tuple[Form, ...]] = {
     "elfs": (
         {
@@ -466,16 +476,7 @@ FORMS: dict[str, tuple[Form, ...]] = {
                     "name": "text",
                     "elf": "sha256",
                     "manifest": "sha256",
-                    "attestations": [
-                        {
-                            "manifest": "sha256",
-                            "predicate_type": "text",
-                            "result": "text|null",
-                            "signatures": "count",
-                            "identity": "text|null",
-                            "issuer": "text|null",
-                        }
-                    ],
+                    "attestations": [_ATTESTATION],
                 }
             ],
             # Facts: what the kind of file has to say.
@@ -496,18 +497,7 @@ FORMS: dict[str, tuple[Form, ...]] = {
                 "name": "text",
                 "elf": "sha256",
                 "manifest": "sha256",
-                "attestations": [
-                    {
-                        "manifest": "sha256",
-                        "predicate_type": "text",
-                        "result": "text|null",
-                        "signatures": "count",
-                        # What the certificate of a sigstore bundle says; a policy says whether it counts.
-                        "identity": "text|null",
-                        "issuer": "text|null",
-                        "statement": {"*": "any"},
-                    }
-                ],
+                "attestations": [_ATTESTATION | {"statement": {"*": "any"}}],
             }
         ],
     ),

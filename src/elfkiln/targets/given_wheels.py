@@ -22,6 +22,8 @@ from elfkiln.io.canonical import file_sha256
 from elfkiln.io.files import write_atomic
 
 _METADATA_BYTES = 8 << 20
+DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError)
+"""What zipfile raises for a file that is no archive, or a damaged, encrypted or unknown one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +159,7 @@ def read_given(path: Path) -> GivenWheel:
             with archive.open(names[0]) as stream:
                 metadata = BytesParser().parsebytes(stream.read(_METADATA_BYTES), headersonly=True)
         size, digest = path.stat().st_size, file_sha256(path)
-    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError, RuntimeError) as error:
+    except (*DAMAGED, OSError) as error:
         raise Refused(f"{path.name}: not readable as a wheel ({brief(error, 100)})") from error
     name, version = canonicalize_name(str(metadata.get("Name", ""))), str(metadata.get("Version", ""))
     if (name, normal_version(version)) != (parts.name, parts.version):

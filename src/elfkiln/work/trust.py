@@ -130,11 +130,9 @@ def sign(project: Project, rows: Iterable[Found], key: Ed25519PrivateKey) -> int
 
     What the same key sealed before is not sealed again. Raises `Differs` for a name that is not registered.
     """
-    found = [_entry_of(row) for row in rows]
     store = Store(project.store)
-    attest_provenance(store, found)
     made = 0
-    for manifest, all_of in sorted(attestations(store, {entry.manifest for entry in found}).items()):
+    for manifest, all_of in _to_sign(store, rows):
         sealed = {attestation.manifest for attestation in all_of if attestation.envelope is not None}
         for one in all_of:
             if one.signed is None:
@@ -149,11 +147,9 @@ def sign_as(project: Project, rows: Iterable[Found], signer: IdentitySigner) -> 
     What the same identity signed before is not signed again, so a run that was cut short goes on where it stopped.
     Raises `Differs` for a name that is not registered, and when a service fails; what was signed until then stays.
     """
-    found = [_entry_of(row) for row in rows]
     store = Store(project.store)
-    attest_provenance(store, found)
     made = 0
-    for manifest, all_of in sorted(attestations(store, {entry.manifest for entry in found}).items()):
+    for manifest, all_of in _to_sign(store, rows):
         bundles = [one.bundle for one in all_of if one.bundle is not None]
         for one in all_of:
             if one.signed is None:
@@ -162,6 +158,13 @@ def sign_as(project: Project, rows: Iterable[Found], signer: IdentitySigner) -> 
                     attest_bundle(store, manifest, signer.seal(payload))
                     made += 1
     return made
+
+
+def _to_sign(store: Store, rows: Iterable[Found]) -> list[tuple[str, tuple[Attestation, ...]]]:
+    """Return what is said about names, by manifest, with provenance; `Differs` for one that is not registered."""
+    found = [_entry_of(row) for row in rows]
+    attest_provenance(store, found)
+    return sorted(attestations(store, {entry.manifest for entry in found}).items())
 
 
 def untrusted(

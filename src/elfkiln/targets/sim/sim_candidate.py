@@ -6,7 +6,6 @@ import hashlib
 import os
 import re
 import zipfile
-import zlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from elfkiln.io.files import storage_refusal
 from elfkiln.io.reading import read_text
 from elfkiln.project import Project
 from elfkiln.store.toolchain_lock import MAX_BYTES, TargetPin, read_lock
-from elfkiln.targets.given_wheels import CandidateLock, Change, GivenWheel, WheelName, find_wheels, read_given
+from elfkiln.targets.given_wheels import DAMAGED, CandidateLock, Change, GivenWheel, WheelName, find_wheels, read_given
 from elfkiln.targets.sim.sim_builder import SimBuilder
 from elfkiln.targets.sim.zig_toolchain import Installed, SimToolchain, installed_packages
 
@@ -78,7 +77,7 @@ def zig_of_wheel(path: Path, folder: Path) -> Path:
             archive.extractall(folder, entries)
     except OSError as error:
         raise storage_refusal(folder, error) from error
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError) as error:
+    except (*DAMAGED, ValueError) as error:
         raise _unreadable(path, error) from error
     program = folder / _PROGRAM
     os.chmod(program, 0o755)
@@ -146,7 +145,7 @@ def _digest_of_program(path: Path) -> str:
             with archive.open(entry) as stream:
                 while piece := stream.read(_PIECE):
                     digest.update(piece)
-    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError, RuntimeError) as error:
+    except (*DAMAGED, OSError) as error:
         raise _unreadable(path, error) from error
     return digest.hexdigest()
 
